@@ -1,0 +1,126 @@
+"""Every error dibs raises: one root, and one class for each thing a caller can do about it.
+
+Whose fault it is: yours (`Misuse`, `NotSupported`), nobody's (`NotAcquired`), the holder's to react to
+(`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known (`OutcomeUnknown`).
+
+Every error keeps its facts in `args`, so that it can be pickled and sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dibs.holder import Holder
+
+
+class LossReason(StrEnum):
+    """Why a lease was lost."""
+
+    EXPIRED = "expired"
+    """No renewal was confirmed in time: the store was unreachable, or this process stood still."""
+
+    TAKEN = "taken"
+    """The store says that the lease is not ours any more: it ended there, or somebody removed it."""
+
+    SESSION_ENDED = "session ended"
+    """The session that carried the lease ended at the store."""
+
+    EVICTED = "evicted"
+    """Somebody broke the lock on purpose, with `dibs break` or `Client.evict`."""
+
+    MAX_HOLD = "max_hold"
+    """The lease reached the *max_hold* it was asked with."""
+
+
+class DibsError(Exception):
+    """The root of all dibs errors; catch it to catch them all."""
+
+
+class NotAcquired(DibsError):
+    """Somebody else held the lock for as long as you were willing to wait.
+
+    Not raised when the store is broken: that is `StoreUnavailable`. Try again later, wait longer, or look at
+    *holder* (`None` when it is not known, for example because it let go while we gave up).
+    """
+
+    def __init__(self, name: str, holder: Holder | None, waited: float) -> None:
+        super().__init__(name, holder, waited)
+        self.name, self.holder, self.waited = name, holder, waited
+
+    def __str__(self) -> str:
+        who = f"held by {self.holder}" if self.holder else "it was free for somebody else who waits for it"
+        return f"lock {self.name!r} was not acquired after {self.waited:.3g} s: {who}"
+
+
+class LeaseLost(DibsError):
+    """The lease ended while you believed you held the lock; somebody else may hold it now.
+
+    Stop the work and do not write. What was written with the lease's fence can be refused by a guard. Raised by
+    `Lease.check`, `Lease.renew` and `Lease.release`, and when a ``with`` block ends whose lease was lost.
+    """
+
+    def __init__(self, name: str, fence: int, reason: LossReason) -> None:
+        super().__init__(name, fence, reason)
+        self.name, self.fence, self.reason = name, fence, reason
+
+    def __str__(self) -> str:
+        return (
+            f"the lease on {self.name!r} (fence {self.fence}) was lost: {self.reason}; "
+            "stop the work, somebody else may hold the lock"
+        )
+
+
+class StaleFence(DibsError):
+    """A guard refused a write: a newer grant of the lock has already reached the resource.
+
+    Nothing was written. The lease behind *fence* is over; *current* is the highest fence the resource has seen.
+    """
+
+    def __init__(self, name: str, fence: int, current: int) -> None:
+        super().__init__(name, fence, current)
+        self.name, self.fence, self.current = name, fence, current
+
+    def __str__(self) -> str:
+        return (
+            f"the write with fence {self.fence} of {self.name!r} was refused: the resource has already seen "
+            f"fence {self.current}; acquire the lock again before writing"
+        )
+
+
+class StoreUnavailable(DibsError):
+    """The store could not be reached, or it answered with an error. Nobody was found to hold the lock.
+
+    *problem* says what happened; *causes* has the error of each node where a store has several. Nothing is left
+    behind that does not end by itself within the ttl.
+    """
+
+    def __init__(self, store: str, problem: str, causes: Mapping[str, BaseException] | None = None) -> None:
+        super().__init__(store, problem, dict(causes or {}))
+        self.store, self.problem = store, problem
+        self.causes: Mapping[str, BaseException] = MappingProxyType(dict(causes or {}))
+
+    def __str__(self) -> str:
+        each = "".join(f"; {node}: {cause}" for node, cause in self.causes.items())
+        return f"the store {self.store} is not available: {self.problem}{each}"
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """A request was sent and its answer never came: it may or may not have happened.
+
+    What may have been taken is being given back in the background, and ends by itself within the ttl.
+    """
+
+    def __str__(self) -> str:
+        return f"the store {self.store} was asked and its answer is not known: {self.problem}"
+
+
+class Misuse(DibsError, ValueError):
+    """The call cannot be right, whatever the store would say: nothing was sent. Correct the program."""
+
+
+class NotSupported(Misuse):
+    """The store cannot do this; the message says which store can."""

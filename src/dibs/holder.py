@@ -1,0 +1,55 @@
+"""Who holds a lock, who waits for it, and what the store remembers of it: the facts people are shown."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+
+class Holder(NamedTuple):
+    """One process that holds, or waits for, a lock. It tells people where to look; it proves nothing."""
+
+    name: str
+    fence: int
+    """The fence of its grant; 0 for one that only waits."""
+    host: str
+    pid: int
+    user: str
+    note: str
+    since: float
+    """When it was granted, or began to wait: unix time, by the store's clock."""
+    expires_in: float | None
+    """Seconds until its lease ends unless it is renewed; `None` where the store has no such time."""
+
+    def __str__(self) -> str:
+        started = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.since))
+        text = f"{self.host} pid {self.pid} (user {self.user}) since {started}"
+        if self.note:
+            text += f", note {self.note!r}"
+        if self.expires_in is not None:
+            text += f", lease ends in {self.expires_in:.1f} s unless renewed"
+        return text + (f", fence {self.fence}" if self.fence else "")
+
+
+class Eviction(NamedTuple):
+    """A grant that somebody broke on purpose."""
+
+    fence: int
+    reason: str
+    by: str
+    """Who did it: user, host and pid."""
+    at: float
+    """Unix time, by the store's clock."""
+
+
+class LockState(NamedTuple):
+    """What a store knows of one name, as `Client.show` returns it."""
+
+    name: str
+    fence: int
+    """The last fence given out, 0 if the name was never locked."""
+    holder: Holder | None
+    waiting: tuple[Holder, ...]
+    """In arrival order, where the store keeps one."""
+    evicted: Eviction | None
+    """The last time somebody broke this lock."""

@@ -1,0 +1,175 @@
+"""The runtime of async code: tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from dibs.errors import Misuse
+from dibs.runtime import lifetime
+from dibs.runtime.clock import boot_time
+
+T = TypeVar("T")
+
+
+class AsyncEvent:
+    """An `asyncio.Event` that other threads may set."""
+
+    __slots__ = ("_event", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._event = loop, asyncio.Event()
+
+    def is_set(self) -> bool:
+        """Whether it was set and not cleared since."""
+        return self._event.is_set()
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._event.clear()
+
+    def set(self) -> None:
+        """Raise the flag, now if called in the loop, else in its next turn."""
+        if asyncio._get_running_loop() is self._loop:
+            self._event.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait until it is set, at most *timeout* seconds; tell whether it is."""
+        if not self._event.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+        return self._event.is_set()
+
+
+class AsyncJob:
+    """A task; the loop only keeps weak references to its tasks, so we keep a strong one."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    async def join(self, timeout: float) -> None:
+        """Wait until the task has ended, at most *timeout* seconds."""
+        await asyncio.wait([self._task], timeout=timeout)
+
+
+class TaskInterrupt:
+    """Cancels the body of an ``async with``, and knows its own cancel from another's (as `asyncio.timeout`)."""
+
+    __slots__ = ("_before", "_fired", "_task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task, self._before, self._fired = task, task.cancelling(), False
+
+    def fire(self) -> None:
+        """Cancel the task, once."""
+        if not self._fired:
+            self._fired = True
+            self._task.cancel("the lease was lost")
+
+    def absorb(self, exc: BaseException | None) -> bool:
+        """Take our cancel back; tell whether *exc* is that cancel, and no one else cancelled the task too."""
+        if not self._fired:
+            return False
+        return self._task.uncancel() <= self._before and isinstance(exc, asyncio.CancelledError)
+
+
+class AsyncioRuntime:
+    """Time and concurrency of one event loop: the one that is running at the first use."""
+
+    blocking = False
+
+    def __init__(self) -> None:
+        self.now = boot_time
+        self.random = random.random
+        self.pid = os.getpid
+        self._bound: asyncio.AbstractEventLoop | None = None
+        lifetime.after_fork(self._forked)
+
+    def token(self) -> str:
+        """128 random bits from the operating system."""
+        return os.urandom(16).hex()
+
+    def current(self) -> object:
+        """The task we are in."""
+        return asyncio.current_task()
+
+    def enter(self) -> None:
+        """Refuse a second event loop: the keeper and the events of this client live in the first."""
+        running = asyncio.get_running_loop()
+        if self._bound is not running:
+            if self._bound is not None:
+                raise Misuse("this async client belongs to another event loop; connect one in each loop")
+            self._bound = running
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Nothing to exclude: only one task runs at a time, and a short step has no await."""
+        return nullcontext()
+
+    def event(self) -> AsyncEvent:
+        """An event that tasks wait for."""
+        return AsyncEvent(self._loop)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let other tasks run for *seconds*."""
+        await asyncio.sleep(seconds)
+
+    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> AsyncJob:
+        """Start *main* as a task."""
+        return AsyncJob(self._loop.create_task(main(), name=name))
+
+    def call_at(self, when: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Do *call* in the loop at the moment *when*."""
+        return self._loop.call_later(max(0.0, when - self.now()), call)
+
+    def interrupt(self) -> TaskInterrupt | None:
+        """An interrupt for the current task."""
+        task = asyncio.current_task()
+        return TaskInterrupt(task) if task is not None else None
+
+    async def shielded(self, work: Awaitable[T]) -> T:
+        """Finish *work* in a task of its own; cancels that come meanwhile are raised when it is done."""
+        task = asyncio.ensure_future(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+        if cancelled is not None:
+            if not task.cancelled():
+                task.exception()  # so that the loop does not report it as never retrieved
+            raise cancelled
+        return task.result()
+
+    async def readable(self, fd: int, timeout: float) -> bool:
+        """Wait in the loop until *fd* can be read."""
+        event = self.event()
+        self._loop.add_reader(fd, event.set)
+        try:
+            return await event.wait(timeout)
+        finally:
+            self._loop.remove_reader(fd)
+
+    def after_fork(self, call: Callable[[], None]) -> None:
+        """Do *call* in forked children."""
+        lifetime.after_fork(call)
+
+    def at_exit(self, call: Callable[[], None]) -> None:
+        """Nothing can be awaited when the interpreter ends: leases that are still held end by their ttl."""
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        assert self._bound is not None, "enter() comes first"
+        return self._bound
+
+    def _forked(self) -> None:
+        self._bound = None

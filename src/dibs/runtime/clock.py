@@ -1,0 +1,18 @@
+"""The clock that deadlines are measured on: it counts suspend, and no step of the wall clock moves it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def _boot_time() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+boot_time: Callable[[], float] = _boot_time if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+"""Seconds since this machine booted, the same in all its processes.
+
+`time.monotonic` stands still on Linux while a laptop sleeps, and the server's clock does not: a lease would look
+valid after it ended. macOS has no CLOCK_BOOTTIME, but its monotonic clock also stops in sleep; see docs/guarantees.
+"""

@@ -1,0 +1,117 @@
+"""The runtime of blocking code: every await is a plain call that returns when it is done."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from dibs.runtime import lifetime
+from dibs.runtime.clock import boot_time
+from dibs.runtime.run import run
+
+T = TypeVar("T")
+
+
+class ThreadEvent:
+    """A `threading.Event` whose wait has the shape of an await."""
+
+    __slots__ = ("_event", "clear", "is_set", "set")
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set, self.clear, self.is_set = self._event.set, self._event.clear, self._event.is_set
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait until it is set, at most *timeout* seconds; tell whether it is."""
+        return self._event.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+
+
+class ThreadJob:
+    """A daemon thread: it never keeps the interpreter from ending."""
+
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        self._thread = threading.Thread(target=lambda: run(main()), name=name, daemon=True)
+        self._thread.start()
+
+    async def join(self, timeout: float) -> None:
+        """Wait until the thread has ended, at most *timeout* seconds."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+
+class _Here(threading.local):
+    """One object per thread: thread ids are reused, these are not."""
+
+    def __init__(self) -> None:
+        self.thread = object()
+
+
+_here = _Here()
+
+
+class ThreadRuntime:
+    """Time and concurrency by the operating system's threads."""
+
+    blocking = True
+
+    def __init__(self) -> None:
+        self.now = boot_time
+        self.random = random.random
+        self.pid = os.getpid
+
+    def token(self) -> str:
+        """128 random bits from the operating system: no two grants ever share it, forked children included."""
+        return os.urandom(16).hex()
+
+    def current(self) -> object:
+        """The thread we are in."""
+        return _here.thread
+
+    def enter(self) -> None:
+        """Blocking clients can be used from every thread."""
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """A plain lock of `threading`."""
+        return threading.Lock()
+
+    def event(self) -> ThreadEvent:
+        """An event that threads wait for."""
+        return ThreadEvent()
+
+    async def sleep(self, seconds: float) -> None:
+        """Block this thread for *seconds*."""
+        time.sleep(seconds)
+
+    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> ThreadJob:
+        """Start *main* in a daemon thread."""
+        return ThreadJob(main, name)
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:  # noqa: ARG002 - no timers here
+        """None: in threads a loss is read from the clock at the moment of use."""
+
+    def interrupt(self) -> None:
+        """None: nothing is ever raised into a running thread."""
+
+    async def shielded(self, work: Awaitable[T]) -> T:
+        """Just do it: threads have no cancel."""
+        return await work
+
+    async def readable(self, fd: int, timeout: float) -> bool:
+        """Block until *fd* can be read."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
+
+    def after_fork(self, call: Callable[[], None]) -> None:
+        """Do *call* in forked children."""
+        lifetime.after_fork(call)
+
+    def at_exit(self, call: Callable[[], None]) -> None:
+        """Do *call* when the interpreter ends."""
+        lifetime.at_exit(call)

@@ -1,0 +1,48 @@
+"""What a store promises, as data: the docs render their table from it, and `dibs show` prints it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Effect(StrEnum):
+    """What an event does to a lock that is held."""
+
+    KEPT = "kept"
+    """The holder keeps the lock; nobody else gets it."""
+    FREED = "freed"
+    """The lock goes on to the next; the former holder is gone or has been told in time."""
+    FENCED = "fenced"
+    """Two may believe they hold it for a while; the fence orders them, and a guard refuses the older."""
+    CANNOT_HAPPEN = "cannot happen"
+    """The store has no such part."""
+
+
+class Promise(NamedTuple):
+    """What one event does, and why."""
+
+    effect: Effect
+    why: str
+
+
+class Guarantees(NamedTuple):
+    """The declaration of one store."""
+
+    name: str
+    good_for: str
+    """In one sentence, when to take this store."""
+    fence: str
+    """Where its fence comes from and what could make it fall."""
+    wake: str
+    """How a waiter learns that it is its turn."""
+    order: str
+    """Who is next."""
+    freed: str
+    """When the lock is free again after its holder died."""
+    client_pause: Promise
+    client_crash: Promise
+    server_restart: Promise
+    failover: Promise
+    partition: Promise
+    clock_jump: Promise

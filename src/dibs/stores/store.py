@@ -1,0 +1,119 @@
+"""The one interface that every store implements: six steps of a lease's life and two views of it.
+
+Every step has three outcomes: it returns (*yes* or *no*), or it raises `StoreUnavailable` (it certainly did not
+happen) or `OutcomeUnknown` (it may have). A store never turns an unknown into a no, or a failure into busy.
+
+The rules that the core relies on, and `dibs.testing.contract` checks:
+
+- A step ends within *within* seconds (plus 50 ms), whatever the server does.
+- `grant` is idempotent for its token: asked again with the same token it answers with the same fence.
+- `renew` and `release` compare the token inside the store and never create or revive anything.
+- Times are the store's own; *ttl* is a length, never a moment.
+- A step that was cancelled may still happen; the core then calls `release` with the same token, and the store
+  carries that out after the cancelled step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from dibs.errors import LossReason
+from dibs.holder import Holder, LockState
+from dibs.stores.guarantees import Guarantees
+
+
+class Ask(NamedTuple):
+    """One attempt to take a lock. The same ask may be sent many times, by a waiter or after a lost answer."""
+
+    name: str
+    token: str
+    ttl: float
+    note: str
+    queue: bool
+    """Whether a refused ask takes a ticket, to be served in arrival order; `Store.release` gives it back."""
+
+
+class Grant(NamedTuple):
+    """Yes: the lock is yours."""
+
+    fence: int
+    ttl: float
+    """The length the store really gave; never shorter than what was asked for."""
+
+
+class Busy(NamedTuple):
+    """No: somebody else holds it, or is next in line."""
+
+    holder: Holder | None
+    retry_in: float
+    """After so many seconds it may be free even if no hint comes: the holder's remaining ttl."""
+
+
+class Claim(NamedTuple):
+    """A grant as its owner names it to the store."""
+
+    name: str
+    token: str
+    fence: int
+    ttl: float
+
+
+class Store(ABC):
+    """What can grant leases. One instance belongs to one client, one namespace and one runtime.
+
+    A third-party store subclasses this, declares its `guarantees`, is registered under the entry point group
+    ``dibs.stores`` by URL scheme, and runs `dibs.testing.contract`.
+    """
+
+    guarantees: ClassVar[Guarantees]
+    shortest_ttl: ClassVar[float] = 0.05
+    """The shortest ttl, in seconds, that the store can express; shorter is `Misuse` before any I/O."""
+
+    @abstractmethod
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """Give the lock to *ask* if it is free and *ask* is next, else say who has it."""
+
+    @abstractmethod
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """Extend every claim that still holds by its ttl from now; answer `None` for it, or why it does not."""
+
+    @abstractmethod
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """Give back whatever *token* has, a grant or a ticket, and wake the next in line.
+
+        Returns `None` if the token held the lock until now, else why it did not.
+        """
+
+    @abstractmethod
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """Return when it is worth asking again, or after *within* seconds. It may return early; it never grants."""
+
+    @abstractmethod
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """Break the grant with *fence*, if it is the one that holds; tell whether it was."""
+
+    @abstractmethod
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """List who holds the names that begin with *prefix*, in the order of their names."""
+
+    @abstractmethod
+    async def show(self, name: str, within: float) -> LockState:
+        """Tell all the store knows of *name*."""
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """From now on this process is the holder: it is shown as such, and its death may free the lock."""
+
+    async def detach(self, claim: Claim, within: float) -> None:
+        """From now on only the ttl bounds the lease: this process may end and leave it to another."""
+
+    async def close(self) -> None:
+        """Let go of connections. No step is called afterwards."""
+
+    def inheritable(self) -> tuple[int, ...]:
+        """File descriptors that keep a grant of this process alive in a child that inherits them."""
+        return ()
+
+    def forked(self) -> None:
+        """Forget, without touching them, the parent's connections: this is a forked child."""
