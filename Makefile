@@ -1,0 +1,50 @@
+# Everything a contributor types. It needs make, bash and Python 3.11 or newer; each target makes its own .venv.
+#
+#     make test ARGS="-k fence"     arguments for pytest
+#     make test PYTHON=python3.13   another Python, after `make clean`
+
+PYTHON ?= python3
+ARGS ?=
+
+venv := .venv/.stamp
+bench_venv := .venv-bench/.stamp
+bin := .venv/bin
+export PYTHON
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check fix bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+demo: $(venv) ## see two processes contend for a lock, in under a minute and without a server
+	@$(bin)/python tools/demo.py
+
+test: $(venv) ## run the tests, in random order; ARGS="-k fence" goes to pytest
+	@$(bin)/python -m pytest $(ARGS)
+
+check: $(venv) ## format, lint, types, import rules and docs; changes nothing
+	@echo "check: format" && $(bin)/ruff format --quiet --check . || { $(bin)/ruff format --check .; exit 1; }
+	@echo "check: lint" && $(bin)/ruff check --quiet .
+	@echo "check: types" && $(bin)/mypy --strict --no-error-summary
+	@echo "check: imports" && $(bin)/python -m pytest --quiet --no-header tests/test_imports.py
+	@echo "check: rendered pages" && $(bin)/python tools/render.py --check
+	@echo "check: docs" && $(bin)/sphinx-build -q -E -W --keep-going docs docs/_build/html
+
+fix: $(venv) ## format, correct what lint can correct, and write the rendered parts of the docs anew
+	@$(bin)/ruff check --quiet --fix . ; $(bin)/ruff format .
+	@$(bin)/python tools/render.py
+
+bench: $(bench_venv) ## measure against peers and floors, and write docs/benchmarks.md
+	@.venv-bench/bin/python benchmarks/run.py $(ARGS)
+
+clean: ## remove the environments, caches and built files
+	rm -rf .venv .venv-bench docs/_build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(venv): pyproject.toml tools/venv.sh
+	@bash tools/venv.sh .venv dev docs && touch $@
+
+$(bench_venv): pyproject.toml tools/venv.sh
+	@bash tools/venv.sh .venv-bench bench && touch $@
