@@ -1,0 +1,21 @@
+"""How the documentation is built: Sphinx, with pages in Markdown (MyST) and the Furo theme."""
+
+from importlib.metadata import version as version_of
+
+project = "dibs"
+project_copyright = "the dibs developers"
+version = release = version_of("dibs")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+default_role = "literal"  # so that `this` is code in docstrings, as it is in Markdown
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+html_theme = "furo"
+html_title = "dibs"
+html_show_sphinx = False

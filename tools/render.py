@@ -1,0 +1,135 @@
+"""Writes the parts of the docs that come from the code, between marker comments.
+
+    <!-- rendered: guarantees -->          what each built-in store declares
+    <!-- rendered: dibs run --help -->     what a command prints
+    <!-- rendered end -->
+
+`make fix` writes them; with ``--check`` (in `make check`) nothing is written and a stale page is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from dibs.stores import Guarantees, Promise, Store
+from dibs.stores.registry import BUILT_IN
+
+ROOT = Path(__file__).parent.parent
+PART = re.compile(r"(?P<open><!-- rendered: (?P<what>.+?) -->\n).*?(?P<close><!-- rendered end -->)", re.S)
+
+EVENTS = {
+    "client_pause": "the holder stands still past its ttl (SIGSTOP, swap, a suspended machine)",
+    "client_crash": "the holder is killed",
+    "server_restart": "the server restarts",
+    "failover": "the server fails over to another",
+    "partition": "the network between holder and server is cut",
+    "clock_jump": "a wall clock jumps",
+}
+"""Field of `Guarantees` to what it means to a reader, in the order of the page."""
+
+
+def pages() -> list[Path]:
+    """Every Markdown page that people read."""
+    built = ROOT / "docs" / "_build"
+    return sorted(ROOT.glob("*.md")) + [
+        p for p in sorted(ROOT.glob("docs/**/*.md")) if built not in p.parents
+    ]
+
+
+def stale() -> dict[Path, str]:
+    """Pages whose rendered parts are not what the code says now, with the text they should have."""
+    fresh = {page: fill(page.read_text(encoding="utf-8")) for page in pages()}
+    return {page: text for page, text in fresh.items() if text != page.read_text(encoding="utf-8")}
+
+
+def fill(text: str) -> str:
+    """Render every marked part of a page."""
+    return PART.sub(lambda part: f"{part['open']}{render(part['what'])}\n{part['close']}", text)
+
+
+def render(what: str) -> str:
+    """The Markdown for one marker."""
+    if what == "guarantees":
+        return guarantees([store.guarantees for store in built_in_stores()])
+    if what.startswith("dibs "):
+        return output_of(what)
+    raise SystemExit(f"nothing renders {what!r}; see the top of tools/render.py")
+
+
+def built_in_stores() -> list[type[Store]]:
+    """The store classes behind the built-in URL schemes, each once."""
+    modules = dict.fromkeys(BUILT_IN.values())
+    found = [thing for module in modules for thing in vars(importlib.import_module(module)).values()]
+    ours = [t for t in found if isinstance(t, type) and issubclass(t, Store) and t.__module__ in modules]
+    return list(dict.fromkeys(store for store in ours if hasattr(store, "guarantees")))
+
+
+def guarantees(declared: list[Guarantees]) -> str:
+    """One table of effects, store by store, then each store's own words."""
+    names = [f"`{each.name}`" for each in declared]
+    table = [["when …", *names]] + [
+        [meaning, *(str(promise(each, event).effect) for each in declared)]
+        for event, meaning in EVENTS.items()
+    ]
+    return "\n\n".join(["\n".join(rows(table)), *(one_store(each) for each in declared)])
+
+
+def one_store(declared: Guarantees) -> str:
+    """What one store says of itself."""
+    facts = {
+        "Fence": declared.fence,
+        "A waiter wakes by": declared.wake,
+        "Next is": declared.order,
+        "Free after the holder died": declared.freed,
+    }
+    whys = {
+        meaning: f"{(p := promise(declared, event)).effect}. {p.why}" for event, meaning in EVENTS.items()
+    }
+    lines = [f"- *{fact}*: {text}" for fact, text in facts.items()]
+    lines += [f"- When {meaning}: **{why.replace('. ', '.** ', 1)}" for meaning, why in whys.items()]
+    return f"### `{declared.name}`\n\n{declared.good_for}\n\n" + "\n".join(lines)
+
+
+def promise(declared: Guarantees, event: str) -> Promise:
+    """The promise of a store for one event."""
+    found = getattr(declared, event)
+    assert isinstance(found, Promise)
+    return found
+
+
+def rows(table: list[list[str]]) -> list[str]:
+    """A Markdown table; the first row is its head."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
+    return [lines[0], "|" + "---|" * len(table[0]), *lines[1:]]
+
+
+def output_of(command: str) -> str:
+    """What a command of ours prints, 100 columns wide and without colours."""
+    program, *args = command.split()
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    beside_python = Path(sys.executable).parent / program
+    done = subprocess.run([beside_python, *args], env=environment, capture_output=True, text=True, check=True)
+    return f"```text\n{done.stdout.rstrip()}\n```"
+
+
+def main(check: bool) -> int:
+    """Write the stale pages, or only name them."""
+    todo = stale()
+    for page, text in todo.items():
+        if check:
+            print(
+                f"{page.relative_to(ROOT)}: a rendered part is out of date; run `make fix`", file=sys.stderr
+            )
+        else:
+            page.write_text(text, encoding="utf-8")
+            print(f"rendered {page.relative_to(ROOT)}")
+    return 1 if check and todo else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))
