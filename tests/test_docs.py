@@ -1,0 +1,118 @@
+"""The documentation is true: its examples run, its rendered parts are current, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import dibs
+import dibs.aio
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ROOT / "tools"
+
+
+def pages() -> list[Path]:
+    """Every Markdown page that people read."""
+    built = ROOT / "docs" / "_build"
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *(p for p in sorted(ROOT.glob("docs/**/*.md")) if built not in p.parents),
+    ]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run_examples(page: Path) -> subprocess.CompletedProcess[str]:
+    tool = [sys.executable, TOOLS / "examples.py", page]
+    return subprocess.run(tool, capture_output=True, text=True, check=False, start_new_session=True)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_examples_run(page: Path) -> None:
+    """Every example of a page does what the page says."""
+    done = run_examples(page)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("example", "complaint"),
+    [
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```", 'page.md", line 6'),
+        ("```python\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0\n```", "ZeroDivisionError"),
+        ("```python no-run\nlease = = 1\n```", "SyntaxError"),
+        ("```console\n$ dibs no-such-verb\n```", "$ dibs no-such-verb\nended with "),
+        (
+            "```console\n$ dibs --help\nthis is not what it prints\n```",
+            "did not print anything like\nthis is not",
+        ),
+    ],
+)
+def test_a_wrong_example_is_reported(tmp_path: Path, example: str, complaint: str) -> None:
+    """An example that fails, cannot be compiled or prints something else is found, and its place shown."""
+    page = tmp_path / "page.md"
+    page.write_text(example, encoding="utf-8")
+    done = run_examples(page)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "```python\nx = 1\n```\n\n```python\nassert x == 1\n```",
+        "```python no-run\nimport not_installed\n```",
+        "```console no-run\n$ dibs no-such-verb\n```",
+        "```console\n$ rm -rf everything\n```",
+        "```console\n$ dibs --help > help.txt; echo $?\n0\n```",
+        "```console\n$ dibs --version & sleep 60 &\n```",
+    ],
+)
+def test_a_right_example_passes(tmp_path: Path, example: str) -> None:
+    """Blocks share a namespace, ``no-run`` does not run, and a background process does not hang the page."""
+    page = tmp_path / "page.md"
+    page.write_text(example, encoding="utf-8")
+    assert run_examples(page).returncode == 0
+
+
+def test_rendered_parts_are_current() -> None:
+    """What the docs take from the code is what the code says now; `make fix` writes it."""
+    done = subprocess.run(
+        [sys.executable, TOOLS / "render.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link to a file of ours names one that exists, with the heading it points to."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), f"{name(page)} links to {link}, and there is no such file"
+        if anchor:
+            assert anchor in anchors(target), f"{name(page)} links to {link}, and there is no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("module", [dibs, dibs.aio], ids=lambda module: module.__name__)
+def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
+    """docs/api.md lists what dibs offers, so that a new public name is a decision somebody sees."""
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(rf"^\.\. auto\w+:: {re.escape(module.__name__)}\.(\w+)$", reference, flags=re.M))
+    assert listed == set(module.__all__)
