@@ -12,6 +12,7 @@ default_role = "literal"  # so that `this` is code in docstrings, as it is in Ma
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
+nitpick_ignore = [("myst", "LICENSE")]  # the README links to it; the site has no page for it
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -6,12 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import dibs
-import dibs.aio
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / "tools"
@@ -110,9 +108,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("module", [dibs, dibs.aio], ids=lambda module: module.__name__)
-def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
+def test_every_public_name_is_in_the_reference() -> None:
     """docs/api.md lists what dibs offers, so that a new public name is a decision somebody sees."""
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    listed = set(re.findall(rf"^\.\. auto\w+:: {re.escape(module.__name__)}\.(\w+)$", reference, flags=re.M))
-    assert listed == set(module.__all__)
+    listed = re.findall(r"^\.\. auto\w+:: dibs\.(\w+)$", reference, flags=re.M)
+    assert sorted(listed) == sorted(dibs.__all__)

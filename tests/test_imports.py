@@ -19,7 +19,7 @@ LAYERS = ["holder", "errors", "runtime", "ports", "guards", "stores", "core", "f
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what
 stands directly under `dibs`; all the modules of FACES are the layer `faces`."""
 
-FACES = {"dibs", "dibs._blocking", "dibs.aio"}
+FACES = {"dibs", "dibs.aio", "dibs._blocking", "dibs._async"}
 
 CLOCKS_AND_CHANCE = {
     "time": "Runtime.now and Runtime.sleep",
