@@ -1,6 +1,10 @@
 """How the documentation is built: Sphinx, with pages in Markdown (MyST) and the Furo theme."""
 
+from __future__ import annotations
+
 from importlib.metadata import version as version_of
+
+from sphinx.application import Sphinx
 
 project = "dibs"
 project_copyright = "the dibs developers"
@@ -20,3 +24,13 @@ autodoc_typehints = "signature"
 html_theme = "furo"
 html_title = "dibs"
 html_show_sphinx = False
+
+
+def setup(app: Sphinx) -> None:
+    """Show of a named tuple's fields only what we say of them ourselves."""
+
+    def drop(_app: object, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
+        if lines and lines[0].startswith("Alias for field number"):
+            lines.clear()
+
+    app.connect("autodoc-process-docstring", drop)

@@ -178,9 +178,7 @@ def test_packages_only_re_export(module: str) -> None:
     """An `__init__.py` says what its package offers; what it is stands in a file with a name."""
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
     own = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
-    assert all(is_docstring(node) or is_all(node) for node in own), (
-        "move definitions to a module of their own"
-    )
+    assert all(is_docstring(node) or is_all(node) for node in own), "move definitions to a module of their own"
 
 
 def is_docstring(node: ast.stmt) -> bool:

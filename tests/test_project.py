@@ -33,9 +33,7 @@ def test_make_alone_lists_every_target() -> None:
 def test_every_target_that_runs_python_makes_its_environment_first() -> None:
     """No target needs another to have been run before."""
     rules = re.findall(r"^([a-z]+):(.*)\n((?:\t.*\n)+)", MAKEFILE, flags=re.M)
-    needy = {
-        target: needs for target, needs, recipe in rules if "$(bin)" in recipe or ".venv-bench/" in recipe
-    }
+    needy = {target: needs for target, needs, recipe in rules if "$(bin)" in recipe or ".venv-bench/" in recipe}
     assert {"demo", "test", "check", "fix", "bench"} <= needy.keys()
     assert all("venv)" in needs for needs in needy.values())
 

@@ -126,9 +126,7 @@ def main(page: str) -> int:
     """Run a page in a directory and with a store of its own; 1 if an example is wrong."""
     path = Path(page).resolve()
     there = tempfile.TemporaryDirectory(prefix="dibs-examples-", ignore_cleanup_errors=True)
-    atexit.register(
-        there.cleanup
-    )  # registered before dibs is imported, so done after dibs let go of its files
+    atexit.register(there.cleanup)  # registered before dibs is imported, so done after dibs let go of its files
     atexit.register(end_background)
     os.chdir(there.name)
     os.environ |= {

@@ -36,9 +36,7 @@ EVENTS = {
 def pages() -> list[Path]:
     """Every Markdown page that people read."""
     built = ROOT / "docs" / "_build"
-    return sorted(ROOT.glob("*.md")) + [
-        p for p in sorted(ROOT.glob("docs/**/*.md")) if built not in p.parents
-    ]
+    return sorted(ROOT.glob("*.md")) + [p for p in sorted(ROOT.glob("docs/**/*.md")) if built not in p.parents]
 
 
 def stale() -> dict[Path, str]:
@@ -70,10 +68,10 @@ def built_in_stores() -> list[type[Store]]:
 
 
 def guarantees(declared: list[Guarantees]) -> str:
-    """One table of effects, store by store, then each store's own words."""
+    """One table of effects, then each store's own words."""
     names = [f"`{each.name}`" for each in declared]
-    table = [["when …", *names]] + [
-        [meaning, *(str(promise(each, event).effect) for each in declared)]
+    table = [["event", "", *names]] + [
+        [in_words(event), meaning, *(str(promise(each, event).effect) for each in declared)]
         for event, meaning in EVENTS.items()
     ]
     return "\n\n".join(["\n".join(rows(table)), *(one_store(each) for each in declared)])
@@ -82,17 +80,21 @@ def guarantees(declared: list[Guarantees]) -> str:
 def one_store(declared: Guarantees) -> str:
     """What one store says of itself."""
     facts = {
-        "Fence": declared.fence,
-        "A waiter wakes by": declared.wake,
-        "Next is": declared.order,
-        "Free after the holder died": declared.freed,
+        "good for": declared.good_for,
+        "fence": declared.fence,
+        "a waiter wakes by": declared.wake,
+        "next is": declared.order,
+        "free after the holder died": declared.freed,
     }
-    whys = {
-        meaning: f"{(p := promise(declared, event)).effect}. {p.why}" for event, meaning in EVENTS.items()
-    }
-    lines = [f"- *{fact}*: {text}" for fact, text in facts.items()]
-    lines += [f"- When {meaning}: **{why.replace('. ', '.** ', 1)}" for meaning, why in whys.items()]
-    return f"### `{declared.name}`\n\n{declared.good_for}\n\n" + "\n".join(lines)
+    for event in EVENTS:
+        effect, why = promise(declared, event)
+        facts[in_words(event)] = f"{effect}; {why}"
+    return f"### `{declared.name}`\n\n" + "\n".join(f"- **{fact}**: {text}" for fact, text in facts.items())
+
+
+def in_words(field: str) -> str:
+    """A field's name as a reader sees it."""
+    return field.replace("_", " ")
 
 
 def promise(declared: Guarantees, event: str) -> Promise:
@@ -122,9 +124,7 @@ def main(check: bool) -> int:
     todo = stale()
     for page, text in todo.items():
         if check:
-            print(
-                f"{page.relative_to(ROOT)}: a rendered part is out of date; run `make fix`", file=sys.stderr
-            )
+            print(f"{page.relative_to(ROOT)}: a rendered part is out of date; run `make fix`", file=sys.stderr)
         else:
             page.write_text(text, encoding="utf-8")
             print(f"rendered {page.relative_to(ROOT)}")
