@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -53,3 +56,18 @@ class LockState(NamedTuple):
     """In arrival order, where the store keeps one."""
     evicted: Eviction | None
     """The last time somebody broke this lock."""
+
+
+@lru_cache(maxsize=8)
+def _place(pid: int) -> tuple[str, int, str]:
+    """Host, pid and user of the process *pid*, which is this one."""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may run under a uid that has no name
+        user = str(os.geteuid())
+    return os.uname().nodename, pid, user
+
+
+def here(pid: int, name: str, note: str) -> Holder:
+    """This process as a holder of *name*; its fence and its times are the store's to fill in."""
+    return Holder(name, 0, *_place(pid), note, 0.0, None)

@@ -92,7 +92,7 @@ class ThreadRuntime:
         """Start *main* in a daemon thread."""
         return ThreadJob(main, name)
 
-    def call_at(self, when: float, call: Callable[[], None]) -> None:  # noqa: ARG002 - no timers here
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
         """None: in threads a loss is read from the clock at the moment of use."""
 
     def interrupt(self) -> None:

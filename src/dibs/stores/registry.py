@@ -19,10 +19,21 @@ BUILT_IN = {
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
-PLANNED = (
-    "redis rediss unix valkey redis+sentinel redis+cluster redlock postgresql postgresql+advisory "
-    "zookeeper etcd etcds consul"
-).split()
+PLANNED = [
+    "redis",
+    "rediss",
+    "unix",
+    "valkey",
+    "redis+sentinel",
+    "redis+cluster",
+    "redlock",
+    "postgresql",
+    "postgresql+advisory",
+    "zookeeper",
+    "etcd",
+    "etcds",
+    "consul",
+]
 
 
 def open_store(url: str, namespace: str, runtime: Runtime) -> Store:

@@ -1,0 +1,40 @@
+"""Distributed locks that renew themselves, say when they are lost, and carry a number the resource can check.
+
+This is the blocking API. The same names for async code are in `dibs.aio`.
+"""
+
+from dibs._blocking import Client, Lease, Lock, Loss, connect, lock, locked
+from dibs.errors import (
+    DibsError,
+    LeaseLost,
+    LossReason,
+    Misuse,
+    NotAcquired,
+    NotSupported,
+    OutcomeUnknown,
+    StaleFence,
+    StoreUnavailable,
+)
+from dibs.holder import Eviction, Holder, LockState
+
+__all__ = [
+    "Client",
+    "DibsError",
+    "Eviction",
+    "Holder",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "LockState",
+    "Loss",
+    "LossReason",
+    "Misuse",
+    "NotAcquired",
+    "NotSupported",
+    "OutcomeUnknown",
+    "StaleFence",
+    "StoreUnavailable",
+    "connect",
+    "lock",
+    "locked",
+]

@@ -1,0 +1,75 @@
+"""How async code gets a client; what it gets is the core itself."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Literal, ParamSpec, TypeVar
+
+from dibs.core.checks import Seconds
+from dibs.core.client import DEFAULT_TTL, Client
+from dibs.core.connecting import connected
+from dibs.core.lock import Lock
+from dibs.core.locked import locked_async
+from dibs.errors import Misuse
+from dibs.runtime.asyncio import AsyncioRuntime
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_default_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
+
+
+def connect(url: str | None = None, *, namespace: str = "default") -> Client:
+    """Return a client of the store at *url*: by default ``DIBS_URL``, else the embedded SQLite store of this user.
+
+    It returns at once; the first step connects. Locks of different namespaces have nothing to do with each other.
+    Close it, or use it as a context manager.
+    """
+    return connected(url, namespace, AsyncioRuntime())
+
+
+def _default_client() -> Client:
+    """One client for each event loop, since a client lives in one."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError as exc:
+        raise Misuse("dibs.aio.lock needs a running event loop; in blocking code use dibs.lock") from exc
+    client = _default_clients.get(loop)
+    if client is None:
+        client = _default_clients[loop] = connect()
+    return client
+
+
+def lock(
+    name: str,
+    *,
+    ttl: Seconds = DEFAULT_TTL,
+    timeout: Seconds | None = None,
+    note: str = "",
+    max_hold: Seconds | None = None,
+    on_lost: Literal["cancel", "flag"] = "cancel",
+) -> Lock:
+    """Describe a lock of the default client, as `Client.lock` does; the client lives as long as the event loop."""
+    return _default_client().lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+
+def locked(
+    name: str,
+    *,
+    ttl: Seconds = DEFAULT_TTL,
+    timeout: Seconds | None = None,
+    note: str = "",
+    max_hold: Seconds | None = None,
+    on_lost: Literal["cancel", "flag"] = "cancel",
+) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    """Decorate an async function with a lock of the default client, as `Client.locked` does."""
+
+    def make(made_name: str) -> Lock:
+        return lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+    def decorate(func: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        return locked_async(make, name, func)
+
+    return decorate

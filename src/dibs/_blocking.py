@@ -1,0 +1,277 @@
+"""The blocking faces: one line for each method, and no decisions. What they do is in `dibs.core`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, Self, TypeVar
+
+from dibs.core import client as _client
+from dibs.core import connecting as _connecting
+from dibs.core import lease as _lease
+from dibs.core import lock as _lock
+from dibs.core import loss as _loss
+from dibs.core.checks import Seconds
+from dibs.core.client import DEFAULT_TTL
+from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
+from dibs.core.locked import locked_blocking
+from dibs.errors import LossReason
+from dibs.holder import Holder, LockState
+from dibs.runtime import run
+from dibs.runtime.threads import ThreadRuntime
+from dibs.stores.guarantees import Guarantees
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+def faces(core: type) -> Callable[[C], C]:
+    """Mark a class as the blocking face of *core* and give it and its methods the docstrings of *core*."""
+
+    def mark(face: C) -> C:
+        face.__doc__ = core.__doc__
+        for name, member in vars(face).items():
+            original = getattr(core, _ASYNC_NAMES.get(name, name), None)
+            if (callable(member) or isinstance(member, property)) and not getattr(member, "__doc__", None):
+                member.__doc__ = getattr(original, "__doc__", None)
+        return face
+
+    return mark
+
+
+_ASYNC_NAMES = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+@faces(_loss.Loss)
+class Loss:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _loss.Loss) -> None:
+        self._core = core
+
+    def __bool__(self) -> bool:
+        return bool(self._core)
+
+    def is_set(self) -> bool:
+        return self._core.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return run(self._core.wait(timeout))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_lease.Lease)
+class Lease:
+    __slots__ = ("__weakref__", "_core")
+
+    def __init__(self, core: _lease.Lease) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """What is locked."""
+        return self._core.name
+
+    @property
+    def token(self) -> str:
+        """Proves ownership to the store. A secret."""
+        return self._core.token
+
+    @property
+    def fence(self) -> int:
+        """What the resource checks: higher for every later grant of the name."""
+        return self._core.fence
+
+    @property
+    def ttl(self) -> float:
+        """The length of the lease in seconds; each renewal extends it by so much."""
+        return self._core.ttl
+
+    @property
+    def note(self) -> str:
+        """What the holder said it does."""
+        return self._core.note
+
+    @property
+    def lost(self) -> Loss:
+        """Whether the lease was lost, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
+        return Loss(self._core.lost)
+
+    @property
+    def lost_reason(self) -> LossReason | None:
+        return self._core.lost_reason
+
+    def expires_in(self) -> float:
+        return self._core.expires_in()
+
+    def check(self) -> None:
+        self._core.check()
+
+    def renew(self) -> None:
+        run(self._core.renew())
+
+    def release(self) -> None:
+        run(self._core.release())
+
+    def detach(self) -> str:
+        return run(self._core.detach())
+
+    def to_str(self) -> str:
+        return self._core.to_str()
+
+    def __enter__(self) -> Self:
+        run(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._core.__aexit__(kind, exc, trace))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_lock.Lock)
+class Lock:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _lock.Lock) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """What is locked."""
+        return self._core.name
+
+    def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Lease:
+        return Lease(run(self._core.acquire(timeout=timeout)))
+
+    def try_acquire(self) -> Lease | None:
+        return _maybe_lease(run(self._core.try_acquire()))
+
+    def __enter__(self) -> Lease:
+        return Lease(run(self._core.__aenter__()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._core.__aexit__(kind, exc, trace))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_client.Client)
+class Client:
+    def __init__(self, core: _client.Client) -> None:
+        self._core = core
+
+    @property
+    def guarantees(self) -> Guarantees:
+        return self._core.guarantees
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Lock:
+        return Lock(self._core.lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost))
+
+    def locked(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        def make(made_name: str) -> Lock:
+            return self.lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+        make(name)
+        return functools.partial(locked_blocking, make, name)
+
+    def resume(self, text: str) -> Lease:
+        return Lease(run(self._core.resume(text)))
+
+    def holders(self, prefix: str = "") -> list[Holder]:
+        return run(self._core.holders(prefix))
+
+    def show(self, name: str) -> LockState:
+        return run(self._core.show(name))
+
+    def evict(self, name: str, *, fence: int, reason: str = "") -> bool:
+        return run(self._core.evict(name, fence=fence, reason=reason))
+
+    def inheritable(self) -> tuple[int, ...]:
+        return self._core.inheritable()
+
+    def close(self) -> None:
+        run(self._core.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+def connect(url: str | None = None, *, namespace: str = "default") -> Client:
+    """Return a client of the store at *url*: by default ``DIBS_URL``, else the embedded SQLite store of this user.
+
+    It returns at once; the first step connects. Locks of different namespaces have nothing to do with each other.
+    Close it, or use it as a context manager.
+    """
+    return Client(_connecting.connected(url, namespace, ThreadRuntime()))
+
+
+@functools.cache
+def _default_client() -> Client:
+    return connect()
+
+
+def lock(
+    name: str,
+    *,
+    ttl: Seconds = DEFAULT_TTL,
+    timeout: Seconds | None = None,
+    note: str = "",
+    max_hold: Seconds | None = None,
+    on_lost: Literal["cancel", "flag"] = "cancel",
+) -> Lock:
+    """Describe a lock of the default client, as `Client.lock` does; the client lives as long as the process."""
+    return _default_client().lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+
+def locked(
+    name: str,
+    *,
+    ttl: Seconds = DEFAULT_TTL,
+    timeout: Seconds | None = None,
+    note: str = "",
+    max_hold: Seconds | None = None,
+    on_lost: Literal["cancel", "flag"] = "cancel",
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function with a lock of the default client, as `Client.locked` does."""
+    return _default_client().locked(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+
+def _maybe_lease(core: Any) -> Lease | None:
+    return None if core is None else Lease(core)

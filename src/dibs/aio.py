@@ -1,0 +1,44 @@
+"""Distributed locks that renew themselves, say when they are lost, and carry a number the resource can check.
+
+This is the API for async code: the names of `dibs`, to be awaited.
+"""
+
+from dibs._async import connect, lock, locked
+from dibs.core.client import Client
+from dibs.core.lease import Lease
+from dibs.core.lock import Lock
+from dibs.core.loss import Loss
+from dibs.errors import (
+    DibsError,
+    LeaseLost,
+    LossReason,
+    Misuse,
+    NotAcquired,
+    NotSupported,
+    OutcomeUnknown,
+    StaleFence,
+    StoreUnavailable,
+)
+from dibs.holder import Eviction, Holder, LockState
+
+__all__ = [
+    "Client",
+    "DibsError",
+    "Eviction",
+    "Holder",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "LockState",
+    "Loss",
+    "LossReason",
+    "Misuse",
+    "NotAcquired",
+    "NotSupported",
+    "OutcomeUnknown",
+    "StaleFence",
+    "StoreUnavailable",
+    "connect",
+    "lock",
+    "locked",
+]

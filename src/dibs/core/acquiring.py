@@ -1,0 +1,150 @@
+"""One call of `Lock.acquire`: ask, wait for a turn, ask again, and leave nothing behind however it ends.
+
+Anything sent may have happened. So every ask of one call carries the same token, an unknown answer is resolved by
+asking again with it, and whoever leaves without the lock gives the token back: by exception, timeout, cancel or
+Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.deadline import Deadline
+from dibs.core.loss import valid_until
+from dibs.errors import NotAcquired, OutcomeUnknown, StoreUnavailable
+from dibs.stores.store import Ask, Busy, Grant
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+
+LONGEST_STEP = 5.0
+"""Seconds that one request may take where the ttl allows it: longer says that the store is unreachable."""
+
+LONGEST_WAIT = 5.0
+"""Seconds after which a waiter asks again even if nothing hints at it: what a lost hint costs at most."""
+
+PATIENCE = 10.0
+"""Seconds for which a waiter that has already been answered goes on asking a store that stopped answering."""
+
+PARTING = 0.04
+"""Seconds that a step may take although less is left, and that leaving may take; the keeper does the rest."""
+
+BLIP = 1.0
+"""Seconds: if the store failed for less than this when the time was up, its last answer, busy, still counts."""
+
+
+class Acquiring:
+    """The state of one call."""
+
+    __slots__ = (
+        "_busy",
+        "_client",
+        "_deadline",
+        "_failing_since",
+        "_started",
+        "_timeout",
+        "_ttl",
+        "_unsure_since",
+        "ask",
+    )
+
+    def __init__(self, client: Client, ask: Ask, timeout: float | None) -> None:
+        self._client, self.ask, self._ttl, self._timeout = client, ask, ask.ttl, timeout
+        self._started = client.runtime.now()
+        self._deadline = Deadline(client.runtime.now, timeout)
+        self._unsure_since: float | None = None  # when the first ask was sent whose answer never came
+        self._failing_since: float | None = None
+        self._busy: Busy | None = None  # the last answer
+
+    async def once(self) -> tuple[Grant, float] | Busy:
+        """Ask, without a ticket."""
+        try:
+            return await self._attempt()
+        except BaseException as error:
+            await self._leave(error)
+            raise
+
+    async def wait(self) -> tuple[Grant, float]:
+        """Ask until it is granted, in line with the others of this client; `NotAcquired` at the deadline."""
+        turns, name = self._client.turns, self.ask.name
+        place = turns.join(name)
+        try:
+            while await turns.reach(place, self._deadline) and not self._deadline.passed():
+                self.ask = self.ask._replace(queue=True)
+                answer = await self._attempt()
+                if not isinstance(answer, Busy):
+                    return answer
+                await self._pause(answer)
+            raise self.refused()
+        except BaseException as error:
+            await self._leave(error)
+            raise
+        finally:
+            turns.leave(name, place)
+
+    def refused(self) -> NotAcquired:
+        """The error that says who has it instead."""
+        holder = self._busy.holder if self._busy else None
+        return NotAcquired(self.ask.name, holder, self._client.runtime.now() - self._started)
+
+    async def _attempt(self) -> tuple[Grant, float] | Busy:
+        """Ask until there is an answer. A grant comes with the moment from which its ttl counts."""
+        while True:
+            now = self._client.runtime.now()
+            sent_at = now if self._unsure_since is None else self._unsure_since
+            try:
+                answer = await self._client.store.grant(self.ask, self._step_budget())
+            except StoreUnavailable as error:
+                if isinstance(error, OutcomeUnknown):
+                    self._unsure_since = sent_at
+                await self._bear(error)
+                continue
+            self._failing_since = self._unsure_since = None
+            if isinstance(answer, Busy):
+                self._busy = answer
+                return answer
+            if self._client.runtime.now() < valid_until(sent_at, answer.ttl):
+                return answer, sent_at
+            # It was granted too long ago to be of use: give it back, and ask anew under a new token.
+            await self._client.give_back(self.ask.name, self.ask.token, self._ttl)
+            if self._deadline.passed():
+                raise self.refused()
+            self.ask = self.ask._replace(token=self._client.runtime.token())
+
+    async def _bear(self, error: StoreUnavailable) -> None:
+        """Pause before the next try, or give up: a newcomer is told at once, a waiter survives a blip."""
+        now = self._client.runtime.now()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        failing = now - self._failing_since
+        resolves = isinstance(error, OutcomeUnknown) and failing < min(1.0, self._ttl / 3)
+        waits = self._busy is not None and self.ask.queue
+        if self._deadline.passed():
+            raise self.refused() if waits and failing < BLIP else error
+        if not resolves and not (waits and failing < PATIENCE):
+            raise error
+        await self._client.runtime.sleep(min(self._deadline.left(), 0.05 + 0.05 * self._client.runtime.random()))
+
+    async def _pause(self, busy: Busy) -> None:
+        jitter = 0.01 * self._client.runtime.random()
+        within = min(self._deadline.left(), max(busy.retry_in, 0.001) + jitter, LONGEST_WAIT)
+        try:
+            await self._client.store.wait(self.ask, busy, within)
+        except StoreUnavailable as error:
+            await self._bear(error)
+
+    def _step_budget(self) -> float:
+        """What one request may take: what is left, and a part of the ttl; a single try may take that part."""
+        longest = min(LONGEST_STEP, self._ttl / 2)
+        return longest if self._timeout == 0 else min(max(self._deadline.left(), PARTING), longest)
+
+    async def _leave(self, error: BaseException) -> None:
+        """Give back what may have been taken, and the ticket."""
+        client, ask = self._client, self.ask
+        if isinstance(error, StoreUnavailable):
+            if ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:
+                client.keeper.give_back(ask.name, ask.token, self._ttl)
+        elif isinstance(error, NotAcquired):
+            if ask.queue:
+                await client.give_back(ask.name, ask.token, self._ttl, within=PARTING)
+        else:
+            await client.give_back(ask.name, ask.token, self._ttl)

@@ -1,0 +1,254 @@
+"""A client: one store, one namespace, one keeper, and the leases held through them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, ParamSpec, Self, TypeVar
+
+from dibs.core import handover
+from dibs.core.acquiring import LONGEST_STEP
+from dibs.core.checks import (
+    Seconds,
+    checked_fence,
+    checked_length,
+    checked_name,
+    checked_note,
+    checked_timeout,
+)
+from dibs.core.entered import Entered
+from dibs.core.keeper import RETURN_BUDGET, Keeper
+from dibs.core.lease import Lease
+from dibs.core.lock import Lock
+from dibs.core.locked import locked_async
+from dibs.core.turns import Turns
+from dibs.errors import LeaseLost, Misuse, StoreUnavailable
+from dibs.holder import Holder, LockState
+from dibs.runtime import Runtime
+from dibs.stores.guarantees import Guarantees
+from dibs.stores.store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_TTL = 30.0
+"""Seconds: long enough for two retries of a renewal through a short outage, short enough to wait for after a crash."""
+
+CLOSING = 2.0
+"""Seconds that closing may take."""
+
+
+class Client:
+    """A connection to one store, made by `connect`. It returns at once; the first step connects.
+
+    A client may be shared by the threads of a process, or the tasks of one event loop. After a fork the child may
+    go on using it; the leases stay with the parent.
+    """
+
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self.store, self.runtime = store, runtime
+        self.entered = Entered()
+        self._closed = False
+        self._fresh()
+        runtime.after_fork(self._forked)
+        runtime.at_exit(self._at_exit)
+
+    def _fresh(self) -> None:
+        self.mutex = self.runtime.mutex()
+        self.keeper = Keeper(self.runtime, self.store, self.mutex)
+        self.turns = Turns(self.runtime, self.mutex)
+        self._held: dict[str, weakref.ref[Lease]] = {}
+
+    # --- what users call -----------------------------------------------------------------------------------
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """What the store promises."""
+        return self.store.guarantees
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Lock:
+        """Describe the lock called *name*; nothing is sent yet.
+
+        *ttl* is the length of a lease: how long the lock stays taken after its holder died or was cut off. It is
+        renewed every third of it for as long as it is held, at most *max_hold* seconds in all (None: no bound).
+        *timeout* is how long to wait for the lock: None waits for ever, 0 tries once. *note* is shown to whoever
+        finds it taken. *on_lost*, for async code: ``"cancel"`` cancels the body of ``async with`` when the lease is
+        lost, ``"flag"`` only sets `Lease.lost`. Lengths are seconds or timedeltas.
+        """
+        length = checked_length(ttl, "ttl", at_least=self.store.shortest_ttl)
+        longest = None if max_hold is None else checked_length(max_hold, "max_hold")
+        if longest is not None and longest < length:
+            raise Misuse(f"max_hold={max_hold!r} is shorter than ttl={ttl!r}; lower the ttl too")
+        if on_lost not in {"cancel", "flag"}:
+            raise Misuse(f'on_lost={on_lost!r}: it is "cancel" or "flag"')
+        return Lock(self, checked_name(name), length, checked_timeout(timeout), checked_note(note), longest, on_lost)
+
+    def locked(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+        """Decorate a function so that each call runs under a lock, named from its arguments: ``"report:{day}"``.
+
+        The other options are those of `lock`. A function that has a keyword-only parameter called *lease* gets the
+        lease in it, so that it can pass ``lease.fence`` on.
+        """
+
+        def make(made_name: str) -> Lock:
+            return self.lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+        make(name)  # refuse bad options where the function is written, not when it is called
+        return functools.partial(locked_async, make, name)
+
+    async def resume(self, text: str) -> Lease:
+        """Take over the lease that another process wrote with `Lease.to_str`, and keep it here from now on.
+
+        Asks the store first: `LeaseLost` if it is not that token's any more.
+        """
+        claim, note = handover.from_text(text)
+        self.enter(claim.name)
+        sent_at = self.runtime.now()
+        budget = self.step_budget(claim.ttl)
+        [reason] = await self.store.renew([claim], budget)
+        if reason is not None:
+            raise LeaseLost(claim.name, claim.fence, reason)
+        await self.store.attach(claim, note, budget)
+        lease = Lease(self, claim, sent_at, note, None, "cancel")
+        self.keep(lease)
+        return lease
+
+    async def holders(self, prefix: str = "") -> list[Holder]:
+        """List who holds the locks whose names begin with *prefix*."""
+        self.enter()
+        if prefix:
+            checked_name(prefix, "prefix")
+        return await self.store.holders(prefix, LONGEST_STEP)
+
+    async def show(self, name: str) -> LockState:
+        """Tell all that the store knows of *name*: holder, last fence, who waits, the last eviction."""
+        self.enter()
+        return await self.store.show(checked_name(name), LONGEST_STEP)
+
+    async def evict(self, name: str, *, fence: int, reason: str = "") -> bool:
+        """Break the lock *name* if the grant with *fence* still holds it; tell whether it did.
+
+        The holder is told at its next renewal, up to a third of its ttl later, and may write until then: only a
+        guard that checks the fence refuses it. *reason* is kept for `show`.
+        """
+        self.enter()
+        return await self.store.evict(checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP)
+
+    async def close(self) -> None:
+        """Give back all that is held, within two seconds, and close the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._give_back_all()
+        await self.keeper.stop(CLOSING)
+        await self.store.close()
+
+    def inheritable(self) -> tuple[int, ...]:
+        """File descriptors that keep the locks of this process taken as long as a child that inherits them lives.
+
+        Pass them to a child that goes on with the work (``pass_fds``), so that the death of this process does not
+        free the lock under it. Empty for stores where only the ttl frees the lock of a dead process.
+        """
+        return self.store.inheritable()
+
+    async def __aenter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.store!r}{' closed' if self._closed else ''}>"
+
+    # --- for locks and leases ------------------------------------------------------------------------------
+
+    def enter(self, name: str = "") -> None:
+        """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
+        if self._closed:
+            raise Misuse("this client is closed; connect a new one")
+        self.runtime.enter()
+        ref = self._held.get(name)
+        lease = ref() if ref is not None else None
+        if lease is not None and lease.held_by(self.runtime.current()):
+            raise Misuse(
+                f"this task or thread already holds {name!r} (fence {lease.fence}): waiting for it would never end; "
+                "pass the lease on instead"
+            )
+
+    def keep(self, lease: Lease) -> None:
+        """From now on *lease* is held here."""
+        self._held[lease.name] = lease.ref
+        self.keeper.keep(lease)
+
+    def forget(self, lease: Lease) -> bool:
+        """From now on *lease* is not held here; tell whether it was."""
+        known = self._held.get(lease.name) is lease.ref
+        if known:
+            self._held.pop(lease.name, None)
+            self.keeper.drop()
+        return known
+
+    async def give_back(self, name: str, token: str, ttl: float, *, within: float = RETURN_BUDGET) -> None:
+        """Give back whatever *token* may have, now, shielded from a cancel; else the keeper does it. Never raises.
+
+        This is how everything that was sent and not confirmed ends.
+        """
+        entry = self.keeper.give_back(name, token, ttl, after=within)
+        if await self.runtime.shielded(self._try_release(name, token, within)):
+            entry.done = True
+            self.keeper.drop()
+
+    async def _try_release(self, name: str, token: str, within: float) -> bool:
+        try:
+            await self.store.release(name, token, within)
+        except StoreUnavailable:
+            return False
+        return True
+
+    def step_budget(self, ttl: float) -> float:
+        """Seconds for one request about a lease of *ttl*."""
+        return min(LONGEST_STEP, ttl / 2)
+
+    async def _give_back_all(self) -> None:
+        for ref in list(self._held.values()):
+            lease = ref()
+            if lease is not None and lease.lost.can_happen:
+                try:
+                    await lease.release()
+                except (LeaseLost, StoreUnavailable):
+                    continue  # lost: its holder sees it; unreachable: the keeper tries for what is left of CLOSING
+
+    def _forked(self) -> None:
+        self.store.forked()
+        self.entered = Entered()
+        self._fresh()
+
+    def _at_exit(self) -> None:
+        from dibs.runtime import run  # noqa: PLC0415 - only blocking runtimes call this
+
+        if not self._closed:
+            run(self.close())

@@ -1,0 +1,24 @@
+"""One moment up to which an operation may take; made once and passed down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+class Deadline:
+    """The end of one budget. Wake-ups never restart it."""
+
+    __slots__ = ("_at", "_now")
+
+    def __init__(self, now: Callable[[], float], timeout: float | None) -> None:
+        self._now = now
+        self._at = math.inf if timeout is None else now() + timeout
+
+    def left(self) -> float:
+        """Seconds that are left: 0 when it has passed, infinity if it never does."""
+        return max(0.0, self._at - self._now())
+
+    def passed(self) -> bool:
+        """Whether nothing is left."""
+        return self._now() >= self._at

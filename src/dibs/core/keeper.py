@@ -1,0 +1,204 @@
+"""Renews all leases of one client, says when they are lost, and gives back what could not be given back at once.
+
+One thread or task per client, started by the first lease and ended when nothing is left to do. What is due
+together goes out together. A failed renewal is not a loss: it is tried again until the lease's own deadline, and
+the deadline itself is read from the clock by whoever looks (`Loss`), so a renewal that hangs hides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from dibs.core.deadline import Deadline
+from dibs.core.schedule import Entry, Return, Schedule, wanted
+from dibs.errors import StoreUnavailable
+from dibs.runtime import Event, Job, Runtime
+from dibs.stores.store import Store
+
+if TYPE_CHECKING:
+    from dibs.core.lease import Lease
+
+RENEW_AT = 1 / 3
+"""The part of the ttl after which a lease is renewed: two more tries fit before its end."""
+
+JITTER = 0.1
+"""Each renewal comes up to so much of its time earlier, so that leases taken together spread out."""
+
+LONGEST_NAP = 1.0
+"""Seconds: timers stand still while the machine sleeps, so the clock is looked at again after so much."""
+
+RETURN_BUDGET = 1.0
+"""Seconds for one request that gives something back."""
+
+
+def retry_after(failures: int, ttl: float) -> float:
+    """Seconds until a failed request is tried again: 100 ms, doubling to 1 s; shorter for a short ttl."""
+    return min(1.0, min(0.1, ttl / 20) * 2.0 ** min(failures - 1, 10))
+
+
+class Keeper:
+    """Looks after the leases of one client."""
+
+    __slots__ = ("_bell", "_job", "_mutex", "_napping_until", "_runtime", "_schedule", "_stopped", "_store")
+
+    def __init__(self, runtime: Runtime, store: Store, mutex: AbstractContextManager[Any]) -> None:
+        self._runtime, self._store, self._mutex = runtime, store, mutex
+        self._schedule = Schedule()
+        self._bell: Event | None = None  # made with the job: an event may need a running loop
+        self._job: Job | None = None
+        self._napping_until = -math.inf
+        self._stopped = False
+
+    # --- what the client and the leases ask ----------------------------------------------------------------
+
+    def keep(self, lease: Lease) -> None:
+        """Renew *lease* from now on, until it is given up or lost or nobody refers to it any more."""
+        self._add(self._renewal_at(lease.ttl), lease.ref)
+
+    def drop(self) -> None:
+        """One lease was given up."""
+        with self._mutex:
+            self._schedule.drop()
+
+    async def renew_now(self, lease: Lease) -> None:
+        """Renew *lease* at once; the keeper's own next renewal comes as it would have."""
+        await self._renew([lease])
+
+    def give_back(self, name: str, token: str, ttl: float, *, after: float = 0.0) -> Return:
+        """Give back whatever *token* has, in the background, *after* so many seconds; retry for its *ttl*."""
+        now = self._runtime.now()
+        entry = Return(name, token, now + ttl)
+        self._add(now + after, entry)
+        return entry
+
+    async def stop(self, within: float) -> None:
+        """End, and try for *within* seconds to give back what is still to be given back."""
+        deadline = Deadline(self._runtime.now, within)
+        with self._mutex:
+            self._stopped, job = True, self._job
+            if self._bell is not None:
+                self._bell.set()
+        if job is not None:
+            await job.join(deadline.left())
+        for entry in self._schedule:
+            if isinstance(entry, Return) and not entry.done and not deadline.passed():
+                await self._return(entry, deadline.left())
+
+    # --- the job -------------------------------------------------------------------------------------------
+
+    def _add(self, due_at: float, entry: Entry) -> None:
+        with self._mutex:
+            self._schedule.add(due_at, entry)
+            if self._job is None and not self._stopped:
+                self._bell = self._runtime.event()
+                self._napping_until = -math.inf
+                self._job = self._runtime.spawn(self._run, "dibs keeper")
+            elif due_at < self._napping_until and self._bell is not None:
+                self._bell.set()
+
+    async def _run(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            if batch:
+                await self._serve(batch)
+            else:
+                await self._nap()
+
+    def _next_batch(self) -> list[Entry] | None:
+        with self._mutex:
+            assert self._bell is not None
+            self._bell.clear()
+            self._napping_until = -math.inf
+            if self._stopped or self._schedule.next_at() == math.inf:
+                self._job = None
+                return None
+            batch = self._schedule.take_due(self._runtime.now())
+            if not batch:
+                self._napping_until = self._schedule.next_at()
+            return batch
+
+    async def _nap(self) -> None:
+        assert self._bell is not None
+        began = self._runtime.now()
+        nap = min(max(0.0, self._napping_until - began), LONGEST_NAP)
+        await self._bell.wait(nap)
+        if self._runtime.now() > began + nap + LONGEST_NAP:
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        """This process stood still, or the machine slept: tell at once whoever lost a lease meanwhile."""
+        with self._mutex:
+            entries = list(self._schedule)
+        for entry in entries:
+            wanted(entry)
+
+    async def _serve(self, batch: Sequence[Entry]) -> None:
+        leases = [lease for entry in batch if not isinstance(entry, Return) and (lease := entry()) is not None]
+        if leases:
+            try:
+                await self._renew(leases)
+            except StoreUnavailable:
+                pass  # each lease knows how often it failed, and its deadline
+            except Exception:  # noqa: BLE001 - a broken store must not end the keeper: the leases then expire
+                _log("a renewal failed in a way that no store should")
+            for lease in leases:
+                if lease.lost.can_happen:
+                    self._add(self._renewal_at(lease.ttl, lease.failures), lease.ref)
+        returns = [entry for entry in batch if isinstance(entry, Return)]
+        await self._give_back_all(returns)
+
+    async def _renew(self, leases: Sequence[Lease]) -> None:
+        sent_at = self._runtime.now()
+        claims = [lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl)) for lease in leases]
+        try:
+            answers = await self._store.renew(claims, _renewal_budget(leases, sent_at))
+        except Exception:
+            for lease in leases:
+                lease.failures += 1
+            raise
+        for lease, claim, reason in zip(leases, claims, answers, strict=True):
+            if reason is not None:
+                lease.lost.happen(reason)
+            elif lease.lost.extend(sent_at, claim.ttl):
+                lease.failures = 0
+            elif lease.lost:  # confirmed too late: the store counts on, but the holder has been told
+                self.give_back(lease.name, lease.token, lease.ttl)
+
+    async def _give_back_all(self, returns: Sequence[Return]) -> None:
+        reachable = True
+        for entry in returns:
+            if reachable:
+                reachable = await self._return(entry, RETURN_BUDGET)
+            if not entry.done and self._runtime.now() < entry.until:
+                entry.failures += 1
+                self._add(self._runtime.now() + retry_after(entry.failures, 2.0), entry)
+
+    async def _return(self, entry: Return, within: float) -> bool:
+        try:
+            await self._store.release(entry.name, entry.token, within)
+        except StoreUnavailable:
+            return False
+        except Exception:  # noqa: BLE001 - see _serve
+            _log("a release failed in a way that no store should")
+            return False
+        entry.done = True
+        return True
+
+    def _renewal_at(self, ttl: float, failures: int = 0) -> float:
+        now = self._runtime.now()
+        if failures:
+            return now + retry_after(failures, ttl)
+        return now + ttl * RENEW_AT * (1 - JITTER * self._runtime.random())
+
+
+def _renewal_budget(leases: Sequence[Lease], now: float) -> float:
+    """Seconds for one renewal: it ends before the first of its leases does, and leaves room for another try."""
+    return max(0.01, min(min(lease.lost.deadline - now, lease.ttl * RENEW_AT) for lease in leases))
+
+
+def _log(text: str) -> None:
+    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+    logging.getLogger("dibs").exception(text)

@@ -1,0 +1,240 @@
+"""One grant: who proves it, how long it is valid, and how it ends. All state of a lock lives here.
+
+A lease is held until it is given up (released, detached) or lost; each of these is final.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dibs.core import handover
+from dibs.core.loss import Loss
+from dibs.errors import LeaseLost, LossReason, Misuse, StoreUnavailable
+from dibs.stores.store import Claim
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+    from dibs.runtime import Interrupt
+
+
+class Lease:
+    """One grant of a lock, as `Lock.acquire` returns it.
+
+    Use it as a context manager, or call `release` when the work is done. It may be handed to other threads or
+    tasks of this process; to another process with `to_str`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_client",
+        "_given_up",
+        "_interrupt",
+        "_on_lost",
+        "_pid",
+        "_undelivered",
+        "failures",
+        "fence",
+        "lost",
+        "name",
+        "note",
+        "owner",
+        "ref",
+        "token",
+        "ttl",
+    )
+
+    name: str
+    """What is locked."""
+    token: str
+    """Proves ownership to the store. A secret."""
+    fence: int
+    """What the resource checks: higher for every later grant of the name."""
+    ttl: float
+    """The length of the lease in seconds; each renewal extends it by so much."""
+    note: str
+    """What the holder said it does."""
+    lost: Loss
+    """Whether the lease was lost, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
+
+    def __init__(
+        self, client: Client, claim: Claim, sent_at: float, note: str, max_hold: float | None, on_lost: str
+    ) -> None:
+        self._client = client
+        self.name, self.token, self.fence, self.ttl = claim
+        self.note = note
+        self.lost = Loss(client, sent_at, claim.ttl, max_hold)
+        self.failures = 0  # renewals in a row that did not get through; the keeper's
+        self.ref = weakref.ref(self)  # what client and keeper know us by: a dropped lease is not kept alive
+        self.owner: object = client.runtime.current()
+        self._pid = client.runtime.pid()
+        self._on_lost = on_lost
+        self._interrupt: Interrupt | None = None
+        self._given_up = ""
+        self._undelivered = False
+
+    @property
+    def lost_reason(self) -> LossReason | None:
+        """Why it was lost; None as long as it was not."""
+        return self.lost.reason
+
+    def expires_in(self) -> float:
+        """Seconds for which the lease is still valid if no renewal succeeds; 0 when it is over."""
+        return max(0.0, self.lost.deadline - self._client.runtime.now()) if self.lost.can_happen else 0.0
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the lease was lost, `Misuse` if it was given up. Costs no I/O.
+
+        A process can be paused right after it: only a guard that compares the fence is exact.
+        """
+        self._refuse_other_process()
+        self._raise_if_lost()
+        if self._given_up:
+            raise Misuse(f"the lease on {self.name!r} (fence {self.fence}) was {self._given_up}; acquire again")
+
+    async def renew(self) -> None:
+        """Extend the lease now, for example before a long step; else the keeper does it in time.
+
+        Raises `LeaseLost`, or `StoreUnavailable` while the lease is still valid and the keeper goes on trying.
+        """
+        self.check()
+        await self._client.keeper.renew_now(self)
+        self._raise_if_lost()
+
+    async def release(self) -> None:
+        """Give the lock back. Doing it again does nothing.
+
+        Raises `LeaseLost` if the lease had been lost, and `StoreUnavailable` if the store could not be told: the
+        keeper then goes on telling it until the lease's end, and you may call again.
+        """
+        self._refuse_other_process()
+        if self.lost.settle():
+            self._given_up = "released"
+            self._client.forget(self)
+            await self._deliver(again=False)
+        elif self._undelivered:
+            await self._deliver(again=True)
+        elif self.lost:
+            if self._client.forget(self):  # the store may still count it as held for the length of the margin
+                self._client.keeper.give_back(self.name, self.token, self.ttl)
+            self._raise_if_lost()
+
+    async def detach(self) -> str:
+        """Stop keeping the lease here and return `to_str`: from now on it lasts for its ttl, or until resumed.
+
+        This process may end without freeing the lock. Whoever gets the text can `Client.resume` it.
+        """
+        self.check()
+        await self._client.store.detach(self.claim, self._client.step_budget(self.ttl))
+        self.check()
+        self.lost.settle()
+        self._given_up = "detached"
+        self._client.forget(self)
+        return self.to_str()
+
+    def to_str(self) -> str:
+        """Return the lease as text for another process, which gets it with `Client.resume`.
+
+        The text proves ownership: treat it as a secret. This process goes on keeping the lease; `detach` ends that.
+        """
+        return handover.to_text(self.claim, self.note)
+
+    async def __aenter__(self) -> Self:
+        """Let a loss cancel the body from now on (async code, unless the lock has ``on_lost="flag"``)."""
+        self.check()
+        self.arm()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the lock back; say `LeaseLost` if it was lost, unless the body raises something of its own."""
+        interrupted = self._disarm(exc)
+        if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
+            self._leave_to_keeper()
+            return
+        try:
+            await self.release()
+        except LeaseLost as lost:
+            if exc is None or interrupted:
+                raise
+            exc.add_note(str(lost))
+        except StoreUnavailable as error:
+            self._tell(exc, f"its release is retried in the background: {error}")
+
+    def __repr__(self) -> str:
+        state = self._given_up or self.lost.reason or f"held, expires_in={self.expires_in():.3f}"
+        return f"<Lease {self.name!r} fence={self.fence} {state}>"
+
+    # --- for the client and the keeper ---------------------------------------------------------------------
+
+    @property
+    def claim(self) -> Claim:
+        """The lease as the store knows it."""
+        return Claim(self.name, self.token, self.fence, self.ttl)
+
+    def held_by(self, owner: object) -> bool:
+        """Whether *owner*, a task or thread, acquired it and it is still held."""
+        return self.owner is owner and self.lost.can_happen
+
+    def arm(self) -> None:
+        """Let a loss cancel the current task, where the runtime can and the lock asks for it."""
+        if self._on_lost == "cancel" and self._interrupt is None:
+            self._interrupt = self._client.runtime.interrupt()
+            if self._interrupt is not None:
+                self.lost.when_over(self._fire)
+                self.lost.watch()
+
+    def _fire(self) -> None:
+        if self.lost and self._interrupt is not None:
+            self._interrupt.fire()
+
+    def _disarm(self, exc: BaseException | None) -> bool:
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is None:
+            return False
+        self.lost.forget(self._fire)
+        return interrupt.absorb(exc)
+
+    async def _deliver(self, *, again: bool) -> None:
+        client = self._client
+        self._undelivered = True
+        try:
+            reason = await client.store.release(self.name, self.token, client.step_budget(self.ttl))
+        except StoreUnavailable:
+            client.keeper.give_back(self.name, self.token, self.ttl)
+            raise
+        except BaseException:
+            await client.give_back(self.name, self.token, self.ttl)
+            raise
+        self._undelivered = False
+        if reason is not None and not again:
+            self.lost.found(reason)
+            self._raise_if_lost()
+
+    def _leave_to_keeper(self) -> None:
+        if self.lost.settle():
+            self._given_up, self._undelivered = "released", True
+            self._client.forget(self)
+            self._client.keeper.give_back(self.name, self.token, self.ttl)
+
+    def _raise_if_lost(self) -> None:
+        reason = self.lost.reason
+        if reason is not None:
+            raise LeaseLost(self.name, self.fence, reason)
+
+    def _refuse_other_process(self) -> None:
+        if self._pid != self._client.runtime.pid():
+            raise Misuse(
+                f"the lease on {self.name!r} (fence {self.fence}) belongs to process {self._pid}, which this one was "
+                "forked from; hand a lease over with to_str() and client.resume()"
+            )
+
+    def _tell(self, exc: BaseException | None, text: str) -> None:
+        if exc is not None:
+            exc.add_note(f"the lock {self.name!r} was left, and {text}")
+        else:
+            import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+            logging.getLogger("dibs").warning("the lock %r was left, and %s", self.name, text)

@@ -1,0 +1,100 @@
+"""A lock: what is locked and how. It holds no state, so it can be shared, kept and thrown away freely."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from dibs.core.acquiring import Acquiring
+from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.lease import Lease
+from dibs.errors import Misuse
+from dibs.stores.store import Ask, Busy, Claim, Grant
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+
+
+class _AsTheLockSays:
+    """The default of *timeout* where a lock has one of its own."""
+
+    def __repr__(self) -> str:
+        return "<the lock's own timeout>"
+
+
+AS_THE_LOCK_SAYS = _AsTheLockSays()
+
+
+class Lock:
+    """The description of a lock, made by `Client.lock`. Acquiring it gives a `Lease`, which has all the state.
+
+    As a context manager it acquires on entry, waiting as long as its *timeout*, and gives back on exit.
+    """
+
+    __slots__ = ("_client", "max_hold", "name", "note", "on_lost", "timeout", "ttl")
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        ttl: float,
+        timeout: float | None,
+        note: str,
+        max_hold: float | None,
+        on_lost: str,
+    ) -> None:
+        self._client = client
+        self.name, self.ttl, self.timeout = name, ttl, timeout
+        self.note, self.max_hold, self.on_lost = note, max_hold, on_lost
+
+    async def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Lease:
+        """Wait until the lock is ours, at most *timeout* seconds: None waits for ever, 0 tries once.
+
+        Raises `NotAcquired` with the holder when the time is up, `StoreUnavailable` if the store cannot be asked,
+        and `Misuse` at once if this task or thread already holds the lock through this client.
+        """
+        wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
+        self._client.enter(self.name)
+        call = Acquiring(self._client, self._ask(), wait)
+        if self.name not in self._client.turns or wait == 0:
+            answer = await call.once()
+            if not isinstance(answer, Busy):
+                return self._leased(call.ask, *answer)
+            if wait == 0:
+                raise call.refused()
+        return self._leased(call.ask, *await call.wait())
+
+    async def try_acquire(self) -> Lease | None:
+        """Take the lock if it is free now, else return None. Raises only if the store is broken."""
+        self._client.enter(self.name)
+        call = Acquiring(self._client, self._ask(), 0)
+        answer = await call.once()
+        return None if isinstance(answer, Busy) else self._leased(call.ask, *answer)
+
+    async def __aenter__(self) -> Lease:
+        """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
+        lease = await self.acquire()
+        self._client.entered.push(lease)
+        lease.arm()
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the lock back, as `Lease` does."""
+        lease = self._client.entered.pop(self.name, self._client.runtime.current())
+        if lease is None:
+            raise Misuse(f"the block of lock {self.name!r} is left without having been entered by this client")
+        await lease.__aexit__(kind, exc, trace)
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r} ttl={self.ttl:g} timeout={self.timeout}>"
+
+    def _ask(self) -> Ask:
+        return Ask(self.name, self._client.runtime.token(), self.ttl, self.note, False)
+
+    def _leased(self, ask: Ask, grant: Grant, sent_at: float) -> Lease:
+        claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
+        lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
+        self._client.keep(lease)
+        return lease

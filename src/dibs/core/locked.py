@@ -1,0 +1,81 @@
+"""The `locked` decorator: a function that runs under a lock whose name comes from its arguments."""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from dibs.errors import Misuse
+
+if TYPE_CHECKING:
+    import inspect
+
+    from dibs.core.lock import Lock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locked_async(
+    make: Callable[[str], Lock], template: str, func: Callable[P, Awaitable[R]]
+) -> Callable[P, Awaitable[R]]:
+    """Wrap an ``async def`` function."""
+    import inspect  # noqa: PLC0415 - costs 5 ms at start, and only decorators need it
+
+    if not inspect.iscoroutinefunction(func):
+        raise Misuse(f"{func.__qualname__} is not an async def function; decorate it with the blocking dibs.locked")
+    call = _Call(template, func)
+
+    @functools.wraps(func)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        async with make(call.name(args, kwargs)) as lease:
+            return await func(*args, **call.with_lease(kwargs, lease))
+
+    return run
+
+
+def locked_blocking(make: Callable[[str], Any], template: str, func: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a plain function; *make* gives a blocking lock."""
+    import inspect  # noqa: PLC0415 - see above
+
+    if inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
+        raise Misuse(f"{func.__qualname__} is async: waiting would block its loop; decorate it with dibs.aio's locked")
+    call = _Call(template, func)
+
+    @functools.wraps(func)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with make(call.name(args, kwargs)) as lease:
+            return func(*args, **call.with_lease(kwargs, lease))
+
+    return run
+
+
+class _Call:
+    """What the decorator knows of the function: its parameters, and the name they make."""
+
+    def __init__(self, template: str, func: Callable[..., Any]) -> None:
+        import inspect  # noqa: PLC0415 - see above
+
+        if inspect.isgeneratorfunction(func):
+            raise Misuse(f"{func.__qualname__} is a generator: its body runs after the call, without the lock")
+        self._template, self._signature = template, inspect.signature(func)
+        self._wants_lease = _is_keyword_only(self._signature.parameters.get("lease"))
+        for _, field, _, _ in string.Formatter().parse(template):
+            if field is not None and field.replace("[", ".").split(".")[0] not in self._signature.parameters:
+                raise Misuse(f"the name {template!r} has {{{field}}}, but {func.__qualname__} has no such parameter")
+
+    def name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The lock's name for one call."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self._template.format(**bound.arguments)
+
+    def with_lease(self, kwargs: Any, lease: object) -> Any:
+        """The arguments, with the lease for a function that has a keyword-only parameter called *lease*."""
+        return {**kwargs, "lease": lease} if self._wants_lease else kwargs
+
+
+def _is_keyword_only(parameter: inspect.Parameter | None) -> bool:
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY

@@ -1,0 +1,133 @@
+"""Whether, when and why a lease was lost. The clock decides, at every look, and a loss is final.
+
+A lease is lost at its own deadline whether or not anybody runs at that moment: every look compares the clock
+first. So nothing can make a lost lease look held: neither a keeper that died, nor a blocked loop, nor a renewal
+that was confirmed too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dibs.errors import LossReason
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+
+
+def valid_until(sent_at: float, ttl: float) -> float:
+    """When a lease of *ttl* that was asked for at *sent_at* ends for its holder: before it can end at the store.
+
+    The store began to count after *sent_at*; 1 % is for clocks that run at different rates, 2 ms for rounding.
+    """
+    return sent_at + ttl - (ttl * 0.01 + 0.002)
+
+
+class Loss:
+    """The loss of one lease, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
+
+    __slots__ = ("_calls", "_client", "_end", "_open", "_reason", "deadline")
+
+    def __init__(self, client: Client, sent_at: float, ttl: float, max_hold: float | None) -> None:
+        self._client = client  # its mutex is looked up at each use: a forked child has a fresh one
+        self._end = None if max_hold is None else sent_at + max_hold
+        self.deadline = self._bounded(valid_until(sent_at, ttl))
+        self._open = True
+        self._reason: LossReason | None = None
+        self._calls: list[Callable[[], None]] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether the lease was lost, by the clock of this moment."""
+        return self.reason is not None
+
+    def is_set(self) -> bool:
+        """Whether the lease was lost, by the clock of this moment."""
+        return self.reason is not None
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the lease is lost or given back, at most *timeout* seconds; tell whether it was lost."""
+        event, now = self._client.runtime.event(), self._client.runtime.now
+        until = None if timeout is None else now() + timeout
+        self.when_over(event.set)
+        try:
+            while not self and self._open and (until is None or now() < until):
+                moment = self.deadline if until is None else min(until, self.deadline)
+                await event.wait(max(0.0, moment - now()))
+        finally:
+            self.forget(event.set)
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return f"<Loss {self.reason.value}>" if self.reason else "<Loss: not lost>"
+
+    # --- for the lease and the keeper ----------------------------------------------------------------------
+
+    @property
+    def reason(self) -> LossReason | None:
+        """Why it was lost; None if it was not."""
+        if self._open and self._client.runtime.now() >= self.deadline:
+            self.happen(LossReason.MAX_HOLD if self.deadline == self._end else LossReason.EXPIRED)
+        return self._reason
+
+    @property
+    def can_happen(self) -> bool:
+        """Whether the lease is held: not lost, and not given up."""
+        return self.reason is None and self._open
+
+    def happen(self, reason: LossReason) -> None:
+        """The lease is over, for ever."""
+        self._finish(reason)
+
+    def settle(self) -> bool:
+        """The lease is given up: from now on it cannot be lost. False if it was over already."""
+        return self.reason is None and self._finish(None)
+
+    def found(self, reason: LossReason) -> None:
+        """The store said, when the lease was given back, that it was not ours any more."""
+        self._reason = reason
+
+    def extend(self, sent_at: float, ttl: float) -> bool:
+        """A renewal sent at *sent_at* was confirmed. False if the lease was over by then: it stays so."""
+        with self._client.mutex:
+            if not self._open or self._client.runtime.now() >= self.deadline:
+                return False
+            self.deadline = max(self.deadline, self._bounded(valid_until(sent_at, ttl)))
+            return True
+
+    def left_to_hold(self, now: float, ttl: float) -> float:
+        """How long a renewal at *now* should be: the ttl, or less when *max_hold* is near."""
+        return ttl if self._end is None else min(ttl, max(self._end - now, 0.1 * ttl))
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Do *call* when the lease is lost or given up; at once if it is."""
+        with self._client.mutex:
+            is_open = self._open
+            if is_open:
+                self._calls = [*(self._calls or ()), call]
+        if not is_open:
+            call()
+
+    def forget(self, call: Callable[[], None]) -> None:
+        """Do not do *call* any more."""
+        with self._client.mutex:
+            if self._calls and call in self._calls:
+                self._calls.remove(call)
+
+    def watch(self) -> None:
+        """Look at the deadline by a timer that does no I/O, where the runtime has timers."""
+        if self.can_happen and self._calls:
+            self._client.runtime.call_at(self.deadline, self.watch)
+
+    def _finish(self, reason: LossReason | None) -> bool:
+        with self._client.mutex:
+            if not self._open:
+                return False
+            self._open, self._reason = False, reason
+            calls, self._calls = self._calls, None
+        for call in calls or ():
+            call()
+        return True
+
+    def _bounded(self, moment: float) -> float:
+        return moment if self._end is None else min(moment, self._end)

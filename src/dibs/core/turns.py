@@ -1,0 +1,53 @@
+"""The queue inside one client: who waits for a name here waits for its turn to wait at the store.
+
+So a process costs the store one waiter for each name, however many of its threads or tasks want it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dibs.core.deadline import Deadline
+from dibs.runtime import Event, Runtime
+
+
+class Turns:
+    """One line of waiters for each name; the first in line has the turn."""
+
+    __slots__ = ("_lines", "_mutex", "_runtime")
+
+    def __init__(self, runtime: Runtime, mutex: AbstractContextManager[Any]) -> None:
+        self._runtime, self._mutex = runtime, mutex
+        self._lines: dict[str, deque[Event]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether somebody here waits for *name*."""
+        return name in self._lines
+
+    def join(self, name: str) -> Event:
+        """Stand in line for *name*. The event is set when it is our turn; `leave` whatever happens."""
+        place = self._runtime.event()
+        with self._mutex:
+            line = self._lines.setdefault(name, deque())
+            line.append(place)
+            if len(line) == 1:
+                place.set()
+        return place
+
+    async def reach(self, place: Event, deadline: Deadline) -> bool:
+        """Wait for the turn; False if *deadline* came first."""
+        while not place.is_set() and not deadline.passed():
+            await place.wait(min(deadline.left(), 3600.0))
+        return place.is_set()
+
+    def leave(self, name: str, place: Event) -> None:
+        """Go out of the line; if it was our turn, the next one has it."""
+        with self._mutex:
+            line = self._lines[name]
+            line.remove(place)
+            if not line:
+                del self._lines[name]
+            else:
+                line[0].set()

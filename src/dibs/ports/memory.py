@@ -1,0 +1,171 @@
+"""A lock server inside this process: a table, a clock, a queue for each name. Every step is atomic.
+
+It knows nothing of clients, runtimes or URLs. The simulation puts a bad network before it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dibs.errors import LossReason
+from dibs.holder import Eviction, Holder, LockState
+
+RESERVED_FOR = 0.1
+"""Seconds for which a lock that was let go is kept for the first in line; then anyone may take it."""
+
+Wake = Callable[[], None]
+
+
+def unix_us() -> int:
+    """The wall clock in microseconds: what makes fences rise even over a lost memory."""
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A place in the line for one name."""
+
+    who: Holder
+    hinted: bool = False
+    wake: Wake | None = None
+
+    def hint(self) -> None:
+        """It is worth asking again. A hint never grants."""
+        self.hinted = True
+        if self.wake is not None:
+            self.wake()
+
+
+@dataclass(slots=True)
+class Record:
+    """One name: never removed, since the fence outlives every grant."""
+
+    fence: int = 0
+    token: str | None = None
+    expires_at: float = 0.0
+    free_since: float = float("-inf")
+    who: Holder | None = None
+    line: dict[str, Ticket] = field(default_factory=dict)
+    evicted: Eviction | None = None
+    evicted_token: str = ""
+
+
+class MemoryServer:
+    """What a store is on the other side of the wire."""
+
+    def __init__(self, now: Callable[[], float], wall_us: Callable[[], int] = unix_us) -> None:
+        self._now, self._wall_us = now, wall_us
+        self._mutex = threading.Lock()
+        self._records: dict[tuple[str, str], Record] = {}
+
+    def grant(
+        self, space: str, who: Holder, token: str, ttl: float, *, queue: bool
+    ) -> int | tuple[Holder | None, float]:
+        """Grant to *token* and return the fence, or return who has it and for how long at most."""
+        with self._mutex:
+            now, record = self._now(), self._records.setdefault((space, who.name), Record())
+            self._end_if_over(record, now)
+            if record.token == token:
+                return record.fence
+            next_token = next(iter(record.line), token)
+            reserved = RESERVED_FOR - (now - record.free_since)
+            if record.token is None and (next_token == token or reserved <= 0):
+                record.line.pop(next_token, None)  # the first in line: we, or one who let its time pass
+                record.line.pop(token, None)
+                return self._give(record, who, token, now + ttl)
+            if queue and token not in record.line:
+                record.line[token] = Ticket(who._replace(since=self._wall_us() / 1e6))
+            if record.token is None:
+                return record.line[next_token].who, reserved
+            return self._shown(record, now), record.expires_at - now
+
+    def renew(self, space: str, name: str, token: str, ttl: float) -> LossReason | None:
+        """Extend the grant of *token*, or say why it is over."""
+        with self._mutex:
+            now, record = self._now(), self._records.get((space, name), Record())
+            reason = self._why_not_held(record, token, now)
+            if reason is None:
+                record.expires_at = now + ttl
+            return reason
+
+    def release(self, space: str, name: str, token: str) -> LossReason | None:
+        """Take away whatever *token* has, and hint the next in line if the lock is free."""
+        with self._mutex:
+            now, record = self._now(), self._records.get((space, name), Record())
+            reason = self._why_not_held(record, token, now)
+            if reason is None:
+                record.token, record.free_since = None, now
+            had_ticket = record.line.pop(token, None) is not None
+            if reason is None or had_ticket:
+                self._hint_next(record, now)
+            return reason
+
+    def on_hint(self, space: str, name: str, token: str, wake: Wake | None) -> bool:
+        """Do *wake* when *token* is hinted; tell whether it was hinted already, or has no ticket."""
+        with self._mutex:
+            ticket = self._records.get((space, name), Record()).line.get(token)
+            if ticket is None:
+                return True
+            ticket.wake, hinted, ticket.hinted = wake, ticket.hinted, False
+            return hinted
+
+    def adopt(self, space: str, who: Holder, token: str) -> None:
+        """Show *who* as the holder from now on."""
+        with self._mutex:
+            record = self._records.get((space, who.name), Record())
+            if record.token == token and record.who is not None:
+                record.who = who._replace(fence=record.fence, since=record.who.since)
+
+    def evict(self, space: str, name: str, fence: int, reason: str, by: str) -> bool:
+        """Break the grant with *fence*, if it holds."""
+        with self._mutex:
+            now, record = self._now(), self._records.get((space, name), Record())
+            self._end_if_over(record, now)
+            if record.token is None or record.fence != fence:
+                return False
+            record.evicted = Eviction(fence, reason, by, self._wall_us() / 1e6)
+            record.evicted_token, record.token, record.free_since = record.token, None, now
+            self._hint_next(record, now)
+            return True
+
+    def show(self, space: str, name: str) -> LockState:
+        """All that is known of *name*."""
+        with self._mutex:
+            now, record = self._now(), self._records.get((space, name), Record())
+            self._end_if_over(record, now)
+            waiting = tuple(ticket.who for ticket in record.line.values())
+            return LockState(name, record.fence, self._shown(record, now), waiting, record.evicted)
+
+    def names(self, space: str) -> list[str]:
+        """All names that were ever locked in *space*."""
+        with self._mutex:
+            return sorted(name for known, name in self._records if known == space)
+
+    def _give(self, record: Record, who: Holder, token: str, expires_at: float) -> int:
+        record.fence = max(record.fence + 1, self._wall_us())
+        record.token, record.expires_at = token, expires_at
+        record.who = who._replace(fence=record.fence, since=self._wall_us() / 1e6)
+        return record.fence
+
+    def _end_if_over(self, record: Record, now: float) -> None:
+        if record.token is not None and now >= record.expires_at:
+            record.token, record.free_since = None, record.expires_at
+
+    def _why_not_held(self, record: Record, token: str, now: float) -> LossReason | None:
+        if record.token == token:
+            self._end_if_over(record, now)
+            return None if record.token else LossReason.EXPIRED
+        return LossReason.EVICTED if record.evicted_token == token else LossReason.TAKEN
+
+    def _hint_next(self, record: Record, now: float) -> None:
+        self._end_if_over(record, now)
+        if record.token is None and record.line:
+            next(iter(record.line.values())).hint()
+
+    def _shown(self, record: Record, now: float) -> Holder | None:
+        if record.token is None or record.who is None:
+            return None
+        return record.who._replace(expires_in=record.expires_at - now)

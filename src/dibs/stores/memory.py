@@ -1,0 +1,96 @@
+"""The store inside one process: for tests, for teaching, and where threads or tasks of one process contend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from dibs.errors import LossReason, Misuse
+from dibs.holder import Holder, LockState, here
+from dibs.ports.memory import MemoryServer
+from dibs.runtime import Runtime
+from dibs.runtime.clock import boot_time
+from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+
+LONGEST_LISTEN = 0.2
+"""Seconds after which a waiter asks again without a hint: the first in line may stand still."""
+
+_servers: dict[str, MemoryServer] = {}
+
+
+class MemoryStore(Store):
+    """Grants from a table of this process; nothing outlives it and nobody else sees it."""
+
+    guarantees = Guarantees(
+        name="memory",
+        good_for="tests, and threads or tasks of one process",
+        fence="max(last + 1, wall clock in µs), in this process's memory",
+        wake="an event",
+        order="arrival",
+        freed="after the ttl, or with the process",
+        client_pause=Promise(Effect.FENCED, "the lease ends by time, and another thread or task gets it"),
+        client_crash=Promise(Effect.FREED, "everything ends with the process"),
+        server_restart=Promise(Effect.CANNOT_HAPPEN, "there is no server"),
+        failover=Promise(Effect.CANNOT_HAPPEN, "there is no replica"),
+        partition=Promise(Effect.CANNOT_HAPPEN, "there is no network"),
+        clock_jump=Promise(Effect.KEPT, "leases are timed by the boot clock"),
+    )
+
+    def __init__(self, server: MemoryServer, namespace: str, runtime: Runtime) -> None:
+        self._server, self._space, self._runtime = server, namespace, runtime
+
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """Take it in one step."""
+        who = here(self._runtime.pid(), ask.name, ask.note)
+        answer = self._server.grant(self._space, who, ask.token, ask.ttl, queue=ask.queue)
+        return Grant(answer, ask.ttl) if isinstance(answer, int) else Busy(*answer)
+
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """Extend each."""
+        return [self._server.renew(self._space, claim.name, claim.token, claim.ttl) for claim in claims]
+
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """Give back the grant or the ticket."""
+        return self._server.release(self._space, name, token)
+
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """Wait for the hint of a release."""
+        event = self._runtime.event()
+        if self._server.on_hint(self._space, ask.name, ask.token, event.set):
+            return
+        try:
+            await event.wait(min(within, LONGEST_LISTEN))
+        finally:
+            self._server.on_hint(self._space, ask.name, ask.token, None)
+
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """Break it in one step."""
+        who = here(self._runtime.pid(), name, "")
+        return self._server.evict(self._space, name, fence, reason, f"{who.user} on {who.host} pid {who.pid}")
+
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """List them."""
+        names = [name for name in self._server.names(self._space) if name.startswith(prefix)]
+        found = [self._server.show(self._space, name).holder for name in names]
+        return [holder for holder in found if holder is not None]
+
+    async def show(self, name: str, within: float) -> LockState:
+        """Show the record."""
+        return self._server.show(self._space, name)
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """Show this client as the holder."""
+        self._server.adopt(self._space, here(self._runtime.pid(), claim.name, note), claim.token)
+
+    def __repr__(self) -> str:
+        return f"memory: namespace {self._space!r}"
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> MemoryStore:
+    """``memory:`` is one table for the whole process, ``memory:NAME`` another one for each name."""
+    name = unquote(url.partition(":")[2])
+    if name.startswith("/"):
+        raise Misuse(f"{url!r}: write memory: or memory:NAME; there is no path and no host")
+    server = _servers.get(name) or _servers.setdefault(name, MemoryServer(boot_time))
+    return MemoryStore(server, namespace, runtime)

@@ -1,0 +1,1 @@
+"""What tests need: the contract suite that every store passes, histories, faults."""
