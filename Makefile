@@ -25,7 +25,7 @@ test: $(venv) ## run the tests, in random order; ARGS="-k fence" goes to pytest
 	@$(bin)/python -m pytest $(ARGS)
 
 check: $(venv) ## format, lint, types, import rules and docs; changes nothing
-	@echo "check: format" && $(bin)/ruff format --quiet --check . || { $(bin)/ruff format --check .; exit 1; }
+	@echo "check: format" && $(bin)/ruff format --quiet --check . || { echo "make fix corrects that"; exit 1; }
 	@echo "check: lint" && $(bin)/ruff check --quiet .
 	@echo "check: types" && $(bin)/mypy --strict --no-error-summary
 	@echo "check: imports" && $(bin)/python -m pytest --quiet --no-header tests/test_imports.py
