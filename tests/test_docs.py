@@ -30,7 +30,7 @@ def name(page: Path) -> str:
 
 def run_examples(page: Path) -> subprocess.CompletedProcess[str]:
     tool = [sys.executable, TOOLS / "examples.py", page]
-    return subprocess.run(tool, capture_output=True, text=True, check=False, start_new_session=True)
+    return subprocess.run(tool, capture_output=True, text=True, check=False, timeout=50, start_new_session=True)
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

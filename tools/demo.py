@@ -126,6 +126,7 @@ def not_now() -> None:
 def main() -> None:
     """Play all scenes on a store of their own."""
     with tempfile.TemporaryDirectory(prefix="dibs-demo-") as there:
+        os.environ.pop("DIBS_NAMESPACE", None)
         os.environ["DIBS_URL"] = f"sqlite://{there}/locks.db"
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         one_at_a_time_in_arrival_order()

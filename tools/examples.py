@@ -129,6 +129,8 @@ def main(page: str) -> int:
     atexit.register(there.cleanup)  # registered before dibs is imported, so done after dibs let go of its files
     atexit.register(end_background)
     os.chdir(there.name)
+    for ours in [name for name in os.environ if name.startswith("DIBS_")]:
+        del os.environ[ours]
     os.environ |= {
         "DIBS_URL": f"sqlite://{there.name}/locks.db",
         "XDG_STATE_HOME": f"{there.name}/state",
