@@ -57,7 +57,7 @@ class Loss:
     def is_set(self) -> bool:
         return self._core.is_set()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         return run(self._core.wait(timeout))
 
     def __repr__(self) -> str:

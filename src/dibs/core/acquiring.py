@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.deadline import Deadline
 from dibs.core.loss import valid_until
-from dibs.errors import NotAcquired, OutcomeUnknown, StoreUnavailable
+from dibs.errors import Misuse, NotAcquired, OutcomeUnknown, StoreUnavailable
 from dibs.stores.store import Ask, Busy, Grant
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ class Acquiring:
     async def _leave(self, error: BaseException) -> None:
         """Give back what may have been taken, and the ticket."""
         client, ask = self._client, self.ask
+        if isinstance(error, Misuse):
+            return  # refused before anything was sent
         if isinstance(error, StoreUnavailable):
             if ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:
                 client.keeper.give_back(ask.name, ask.token, self._ttl)

@@ -213,19 +213,21 @@ class Client:
         return known
 
     async def give_back(self, name: str, token: str, ttl: float, *, within: float = RETURN_BUDGET) -> None:
-        """Give back whatever *token* may have, now, shielded from a cancel; else the keeper does it. Never raises.
+        """Give back whatever *token* may have, now, shielded from a cancel; else the keeper does it.
 
         This is how everything that was sent and not confirmed ends.
         """
-        entry = self.keeper.give_back(name, token, ttl, after=within)
-        if await self.runtime.shielded(self._try_release(name, token, within)):
-            entry.done = True
-            self.keeper.drop()
+        delivered = False
+        try:
+            delivered = await self.runtime.shielded(self._try_release(name, token, within))
+        finally:
+            if not delivered:
+                self.keeper.give_back(name, token, ttl)
 
     async def _try_release(self, name: str, token: str, within: float) -> bool:
         try:
             await self.store.release(name, token, within)
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001 - it must not hide why we leave; the keeper tries again and says what failed
             return False
         return True
 
@@ -244,7 +246,6 @@ class Client:
 
     def _forked(self) -> None:
         self.store.forked()
-        self.entered = Entered()
         self._fresh()
 
     def _at_exit(self) -> None:

@@ -30,6 +30,9 @@ JITTER = 0.1
 LONGEST_NAP = 1.0
 """Seconds: timers stand still while the machine sleeps, so the clock is looked at again after so much."""
 
+LEAST_BUDGET = 0.3
+"""Seconds that one renewal may take although a lease with a very short ttl waits behind it."""
+
 RETURN_BUDGET = 1.0
 """Seconds for one request that gives something back."""
 
@@ -42,7 +45,17 @@ def retry_after(failures: int, ttl: float) -> float:
 class Keeper:
     """Looks after the leases of one client."""
 
-    __slots__ = ("_bell", "_job", "_mutex", "_napping_until", "_runtime", "_schedule", "_stopped", "_store")
+    __slots__ = (
+        "_bell",
+        "_job",
+        "_mutex",
+        "_napping_until",
+        "_runtime",
+        "_schedule",
+        "_shortest_ttl",
+        "_stopped",
+        "_store",
+    )
 
     def __init__(self, runtime: Runtime, store: Store, mutex: AbstractContextManager[Any]) -> None:
         self._runtime, self._store, self._mutex = runtime, store, mutex
@@ -50,12 +63,14 @@ class Keeper:
         self._bell: Event | None = None  # made with the job: an event may need a running loop
         self._job: Job | None = None
         self._napping_until = -math.inf
+        self._shortest_ttl = math.inf
         self._stopped = False
 
     # --- what the client and the leases ask ----------------------------------------------------------------
 
     def keep(self, lease: Lease) -> None:
         """Renew *lease* from now on, until it is given up or lost or nobody refers to it any more."""
+        self._shortest_ttl = min(self._shortest_ttl, lease.ttl)
         self._add(self._renewal_at(lease.ttl), lease.ref)
 
     def drop(self) -> None:
@@ -67,12 +82,10 @@ class Keeper:
         """Renew *lease* at once; the keeper's own next renewal comes as it would have."""
         await self._renew([lease])
 
-    def give_back(self, name: str, token: str, ttl: float, *, after: float = 0.0) -> Return:
-        """Give back whatever *token* has, in the background, *after* so many seconds; retry for its *ttl*."""
+    def give_back(self, name: str, token: str, ttl: float) -> None:
+        """Give back whatever *token* has, in the background; retry for its *ttl*."""
         now = self._runtime.now()
-        entry = Return(name, token, now + ttl)
-        self._add(now + after, entry)
-        return entry
+        self._add(now, Return(name, token, now + ttl))
 
     async def stop(self, within: float) -> None:
         """End, and try for *within* seconds to give back what is still to be given back."""
@@ -100,11 +113,15 @@ class Keeper:
                 self._bell.set()
 
     async def _run(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            if batch:
-                await self._serve(batch)
-            else:
-                await self._nap()
+        try:
+            while (batch := self._next_batch()) is not None:
+                if batch:
+                    await self._serve(batch)
+                else:
+                    await self._nap()
+        except BaseException:
+            self._job = None  # a loop that ends cancels its tasks; whoever comes next starts a new one
+            raise
 
     def _next_batch(self) -> list[Entry] | None:
         with self._mutex:
@@ -112,7 +129,7 @@ class Keeper:
             self._bell.clear()
             self._napping_until = -math.inf
             if self._stopped or self._schedule.next_at() == math.inf:
-                self._job = None
+                self._job, self._shortest_ttl = None, math.inf
                 return None
             batch = self._schedule.take_due(self._runtime.now())
             if not batch:
@@ -135,25 +152,30 @@ class Keeper:
             wanted(entry)
 
     async def _serve(self, batch: Sequence[Entry]) -> None:
-        leases = [lease for entry in batch if not isinstance(entry, Return) and (lease := entry()) is not None]
-        if leases:
-            try:
-                await self._renew(leases)
-            except StoreUnavailable:
-                pass  # each lease knows how often it failed, and its deadline
-            except Exception:  # noqa: BLE001 - a broken store must not end the keeper: the leases then expire
-                _log("a renewal failed in a way that no store should")
-            for lease in leases:
-                if lease.lost.can_happen:
-                    self._add(self._renewal_at(lease.ttl, lease.failures), lease.ref)
-        returns = [entry for entry in batch if isinstance(entry, Return)]
-        await self._give_back_all(returns)
+        by_ttl: dict[float, list[Lease]] = {}
+        for entry in batch:
+            if not isinstance(entry, Return) and (lease := entry()) is not None:
+                by_ttl.setdefault(lease.ttl, []).append(lease)
+        for ttl in sorted(by_ttl):  # one request for each ttl: a short one must not cut the time of a long one
+            await self._renew_and_go_on(by_ttl[ttl])
+        await self._give_back_all([entry for entry in batch if isinstance(entry, Return)])
+
+    async def _renew_and_go_on(self, leases: Sequence[Lease]) -> None:
+        try:
+            await self._renew(leases)
+        except StoreUnavailable:
+            pass  # each lease knows how often it failed, and its deadline
+        except Exception:  # noqa: BLE001 - a broken store must not end the keeper: the leases then expire
+            _log("a renewal failed in a way that no store should")
+        for lease in leases:
+            if lease.lost.can_happen:
+                self._add(self._renewal_at(lease.ttl, lease.failures), lease.ref)
 
     async def _renew(self, leases: Sequence[Lease]) -> None:
         sent_at = self._runtime.now()
         claims = [lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl)) for lease in leases]
         try:
-            answers = await self._store.renew(claims, _renewal_budget(leases, sent_at))
+            answers = await self._store.renew(claims, self._budget(leases, sent_at))
         except Exception:
             for lease in leases:
                 lease.failures += 1
@@ -165,6 +187,12 @@ class Keeper:
                 lease.failures = 0
             elif lease.lost:  # confirmed too late: the store counts on, but the holder has been told
                 self.give_back(lease.name, lease.token, lease.ttl)
+
+    def _budget(self, leases: Sequence[Lease], now: float) -> float:
+        """Seconds for one renewal: it ends before the first of its leases does, leaves room for another try, and
+        does not keep the shortest of all leases waiting past its own time."""
+        own = min(min(lease.lost.deadline - now, lease.ttl * RENEW_AT) for lease in leases)
+        return max(0.01, min(own, max(self._shortest_ttl * RENEW_AT, LEAST_BUDGET)))
 
     async def _give_back_all(self, returns: Sequence[Return]) -> None:
         reachable = True
@@ -191,11 +219,6 @@ class Keeper:
         if failures:
             return now + retry_after(failures, ttl)
         return now + ttl * RENEW_AT * (1 - JITTER * self._runtime.random())
-
-
-def _renewal_budget(leases: Sequence[Lease], now: float) -> float:
-    """Seconds for one renewal: it ends before the first of its leases does, and leaves room for another try."""
-    return max(0.01, min(min(lease.lost.deadline - now, lease.ttl * RENEW_AT) for lease in leases))
 
 
 def _log(text: str) -> None:

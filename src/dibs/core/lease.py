@@ -160,6 +160,10 @@ class Lease:
             if exc is None or interrupted:
                 raise
             exc.add_note(str(lost))
+        except Misuse as error:  # a forked child leaves the parent's block
+            if exc is None:
+                raise
+            exc.add_note(str(error))
         except StoreUnavailable as error:
             self._tell(exc, f"its release is retried in the background: {error}")
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.deadline import Deadline
 from dibs.errors import LossReason
 
 if TYPE_CHECKING:
     from dibs.core.client import Client
+    from dibs.runtime import Timer
 
 
 def valid_until(sent_at: float, ttl: float) -> float:
@@ -27,7 +30,7 @@ def valid_until(sent_at: float, ttl: float) -> float:
 class Loss:
     """The loss of one lease, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
-    __slots__ = ("_calls", "_client", "_end", "_open", "_reason", "deadline")
+    __slots__ = ("_calls", "_client", "_end", "_open", "_reason", "_timer", "deadline")
 
     def __init__(self, client: Client, sent_at: float, ttl: float, max_hold: float | None) -> None:
         self._client = client  # its mutex is looked up at each use: a forked child has a fresh one
@@ -36,6 +39,7 @@ class Loss:
         self._open = True
         self._reason: LossReason | None = None
         self._calls: list[Callable[[], None]] | None = None
+        self._timer: Timer | None = None
 
     def __bool__(self) -> bool:
         """Whether the lease was lost, by the clock of this moment."""
@@ -45,15 +49,14 @@ class Loss:
         """Whether the lease was lost, by the clock of this moment."""
         return self.reason is not None
 
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the lease is lost or given back, at most *timeout* seconds; tell whether it was lost."""
+    async def wait(self, timeout: Seconds | None = None) -> bool:
+        """Wait until the lease is lost or given up, at most *timeout* seconds; tell whether it was lost."""
         event, now = self._client.runtime.event(), self._client.runtime.now
-        until = None if timeout is None else now() + timeout
+        until = Deadline(now, checked_timeout(timeout))
         self.when_over(event.set)
         try:
-            while not self and self._open and (until is None or now() < until):
-                moment = self.deadline if until is None else min(until, self.deadline)
-                await event.wait(max(0.0, moment - now()))
+            while self.can_happen and not until.passed():
+                await event.wait(min(until.left(), max(0.0, self.deadline - now())))
         finally:
             self.forget(event.set)
         return bool(self)
@@ -113,11 +116,14 @@ class Loss:
         with self._client.mutex:
             if self._calls and call in self._calls:
                 self._calls.remove(call)
+            if not self._calls and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def watch(self) -> None:
         """Look at the deadline by a timer that does no I/O, where the runtime has timers."""
         if self.can_happen and self._calls:
-            self._client.runtime.call_at(self.deadline, self.watch)
+            self._timer = self._client.runtime.call_at(self.deadline, self.watch)
 
     def _finish(self, reason: LossReason | None) -> bool:
         with self._client.mutex:
