@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
-
-def _boot_time() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-boot_time: Callable[[], float] = _boot_time if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+boot_time: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 """Seconds since this machine booted, the same in all its processes.
 
-`time.monotonic` stands still on Linux while a laptop sleeps, and the server's clock does not: a lease would look
-valid after it ended. macOS has no CLOCK_BOOTTIME, but its monotonic clock also stops in sleep; see docs/guarantees.
+`time.monotonic` stands still on Linux while a laptop sleeps, and the server's clock does not: a lease would look valid
+after it ended. macOS has no CLOCK_BOOTTIME, and its monotonic clock stops in sleep too: see docs/guarantees.
 """
