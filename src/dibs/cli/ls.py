@@ -1,0 +1,56 @@
+"""List who holds what.
+
+  dibs ls
+  dibs ls invoice:
+
+Shows the locks that are held, of the names that begin with PREFIX if one is given. EXPIRES is when the lease
+ends unless it is renewed, in seconds; FENCE is what dibs break wants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from dibs.cli.lines import print_json, printable, write
+from dibs.cli.options import add_common, namespace_of
+from dibs.holder import Holder
+
+USAGE = "dibs ls [OPTIONS] [PREFIX]"
+
+HEAD = ("NAME", "FENCE", "HOST", "PID", "USER", "SINCE", "EXPIRES", "NOTE")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `dibs ls` takes."""
+    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that begin with it")
+    add_common(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do it."""
+    from dibs import connect  # noqa: PLC0415 - not needed for --help
+
+    with connect(args.url, namespace=namespace_of(args)) as client:
+        holders = client.holders(args.prefix)
+    if args.json:
+        print_json([holder._asdict() for holder in holders])
+    else:
+        write(table([HEAD, *map(row, holders)]) if holders else "no locks are held")
+    return 0
+
+
+def row(holder: Holder) -> Sequence[str]:
+    """Write one holder as the cells of its row."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+    ends = "-" if holder.expires_in is None else f"{holder.expires_in:.1f} s"
+    facts = (holder.name, holder.fence, holder.host, holder.pid, holder.user, since, ends, holder.note)
+    return [printable(str(fact)) for fact in facts]
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Align the columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(each, widths, strict=True)) for each in rows)
+    return "\n".join(line.rstrip() for line in lines)

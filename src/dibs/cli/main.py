@@ -1,0 +1,99 @@
+"""Distributed locks on the command line.
+
+A lock has a name, one holder at a time, and an end: if its holder dies, others get it.
+
+  dibs run nightly-report -- ./report.sh     run a command while holding a lock
+  dibs ls                                    see who holds what
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from dibs.cli.exits import Exit, exit_for
+from dibs.cli.lines import say, write
+from dibs.cli.options import Parser
+from dibs.cli.signals import Interrupted
+from dibs.errors import DibsError, Misuse
+
+VERBS = {
+    "run": "dibs.cli.run",
+    "ls": "dibs.cli.ls",
+    "show": "dibs.cli.show",
+    "acquire": "dibs.cli.acquire",
+    "renew": "dibs.cli.renew",
+    "release": "dibs.cli.release",
+    "check": "dibs.cli.check",
+    "break": "dibs.cli.break_",
+}
+"""Verb to the module that knows it; only that one is imported."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what *argv* says and return the exit code; every error of ours is one line on stderr."""
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except DibsError as error:
+        say(str(error))
+        return exit_for(error)
+    except Interrupted as signal:
+        return signal.exit
+    except KeyboardInterrupt:
+        return Exit.SIGNAL + 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes stdout at the end
+        return Exit.SIGNAL + 13
+    except Exception:  # noqa: BLE001 - so as not to end with Python's 1, which the guarded command might have meant
+        sys.excepthook(*sys.exc_info())
+        return Exit.BUG
+
+
+def _dispatch(argv: list[str]) -> int:
+    verb, *rest = argv or ["--help"]
+    if verb in {"-h", "--help", "help"}:
+        write(_overview())
+        return 0
+    if verb == "--version":
+        write(f"dibs {_version()}")
+        return 0
+    if verb not in VERBS:
+        raise Misuse(f"there is no verb {verb!r}; there are {', '.join(VERBS)}; see dibs --help")
+    _survive_any_text()
+    return _do(importlib.import_module(VERBS[verb]), rest)
+
+
+def _do(verb: ModuleType, argv: list[str]) -> int:
+    parser = Parser(verb.USAGE, verb.__doc__ or "")
+    verb.arguments(parser)
+    if verb.__name__ != VERBS["run"]:
+        return int(verb.main(parser.parse_args(argv)))
+    # Everything after the first -- is the command, whatever it looks like.
+    end = argv.index("--") if "--" in argv else len(argv)
+    args = parser.parse_args(argv[:end])
+    return int(verb.main(args, argv[end + 1 :] if end < len(argv) else None))
+
+
+def _overview() -> str:
+    summaries = {verb: (importlib.import_module(name).__doc__ or "").split("\n")[0] for verb, name in VERBS.items()}
+    verbs = "\n".join(f"  {verb:9}{summary}" for verb, summary in summaries.items())
+    return (
+        f"usage: dibs VERB ...\n\n{(__doc__ or '').strip()}\n\nverbs:\n{verbs}\n\n"
+        "dibs VERB --help says more about each; dibs --version says which this is."
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - 20 ms
+
+    return version("dibs")
+
+
+def _survive_any_text() -> None:
+    """Let stdout carry every name and note, also where the locale cannot."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")

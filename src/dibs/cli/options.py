@@ -1,0 +1,138 @@
+"""What the verbs' options have in common: one parser that refuses in one line, and the numbers it accepts."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+from dibs.errors import Misuse
+
+WIDTH = 100
+"""Columns of every help text, so that the docs show what every terminal shows."""
+
+LONGEST = 10 * 365 * 86_400.0
+"""Ten years in seconds, as the library has it: longer is a mistake of units."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises `Misuse` instead of printing a page, and never guesses an option."""
+
+    def __init__(self, usage: str, doc: str) -> None:
+        super().__init__(
+            prog=" ".join(usage.split()[:2]),
+            usage=usage,
+            description=doc.strip(),
+            formatter_class=Help,
+            add_help=False,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it, with where to read more."""
+        raise Misuse(f"{message}; see {self.prog} --help")
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help of a fixed width, written the same way by every version of Python."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=WIDTH)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        value = str(action.metavar or action.dest.upper()) if action.nargs != 0 else ""
+        return " ".join(filter(None, [", ".join(action.option_strings), value]))
+
+
+def seconds(text: str) -> float:
+    """Read a length of time above zero."""
+    value = _number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be more than 0 seconds")
+    return value
+
+
+def seconds_or_zero(text: str) -> float:
+    """Read a length of time; 0 is one too."""
+    value = _number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must not be negative")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    if abs(value) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than ten years; it is in seconds")
+    return value
+
+
+def fence(text: str) -> int:
+    """Read a fence as `dibs ls` shows it."""
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fence: a whole number, as dibs ls shows it")
+    return int(text)
+
+
+def exit_code(text: str) -> int:
+    """Read an exit code."""
+    if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: a whole number from 0 to 255")
+    return int(text)
+
+
+def words(*allowed: str) -> Callable[[str], str]:
+    """Make a reader of one of the *allowed* words. (`choices` is worded differently by each version of Python.)"""
+
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(allowed)}")
+        return text
+
+    return read
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add what every verb takes: where the locks are, and in which form to answer."""
+    parser.add_argument("--url", metavar="URL", help="where the locks are ($DIBS_URL; else a SQLite file of this user)")
+    parser.add_argument("--namespace", metavar="TEXT", help="whose names they are ($DIBS_NAMESPACE; else 'default')")
+    parser.add_argument("--json", action="store_true", help="answer in JSON, one line")
+    parser.add_argument("-h", "--help", action="help", help="show this and exit")
+
+
+def add_asking(parser: argparse.ArgumentParser) -> None:
+    """Add what the verbs take that acquire."""
+    parser.add_argument(
+        "-w", "--timeout", type=seconds_or_zero, metavar="SECONDS", help="wait at most so long (else for ever)"
+    )
+    parser.add_argument("-n", "--no-wait", action="store_true", help="do not wait: the same as --timeout 0")
+    parser.add_argument("--ttl", type=seconds, default=30.0, metavar="SECONDS", help="how long a lease lasts (30)")
+    parser.add_argument("--note", default="", metavar="TEXT", help="shown to whoever finds the lock taken")
+
+
+def timeout_of(args: argparse.Namespace) -> float | None:
+    """Tell how long to wait: None is for ever."""
+    if args.no_wait and args.timeout is not None:
+        raise Misuse("--no-wait and --timeout exclude each other; give one")
+    return 0.0 if args.no_wait else args.timeout
+
+
+def namespace_of(args: argparse.Namespace) -> str:
+    """Tell whose names they are."""
+    return str(args.namespace if args.namespace is not None else os.environ.get("DIBS_NAMESPACE") or "default")
+
+
+def lease_text(args: argparse.Namespace) -> str:
+    """Find the lease that a verb is about: its argument, else $DIBS_TOKEN."""
+    text = args.text if args.text is not None else os.environ.get("DIBS_TOKEN", "")
+    if not text:
+        raise Misuse("give the lease as text, as dibs acquire printed it, or set DIBS_TOKEN to it")
+    return str(text)

@@ -1,0 +1,73 @@
+"""Show all that is known of one lock: who holds it, who waits, who broke it, and what its store promises."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from dibs.cli.lines import print_json, printable, write
+from dibs.cli.options import add_common, namespace_of
+from dibs.holder import Eviction, LockState
+from dibs.stores.guarantees import Guarantees, Promise
+
+USAGE = "dibs show [OPTIONS] NAME"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `dibs show` takes."""
+    parser.add_argument("name", metavar="NAME", help="which lock")
+    add_common(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do it."""
+    from dibs import connect  # noqa: PLC0415 - not needed for --help
+
+    with connect(args.url, namespace=namespace_of(args)) as client:
+        state, guarantees = client.show(args.name), client.guarantees
+    if args.json:
+        print_json(facts(state, guarantees))
+    else:
+        write(page(state, guarantees))
+    return 0
+
+
+def page(state: LockState, guarantees: Guarantees) -> str:
+    """Write it for people."""
+    lines = [
+        ("name", state.name),
+        ("held by", str(state.holder or "nobody")),
+        ("fence", f"{state.fence} was the last one given out" if state.fence else "it was never locked"),
+        *((f"waits {place}", str(waiter)) for place, waiter in enumerate(state.waiting, 1)),
+        ("broken", _eviction(state.evicted) if state.evicted else "never"),
+        ("store", guarantees.name),
+        *promises(guarantees),
+    ]
+    return "\n".join(f"{what:18}{printable(text)}" for what, text in lines)
+
+
+def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
+    """Write what the store promises, event by event."""
+    said = ((field, getattr(guarantees, field)) for field in guarantees._fields if field != "name")
+    return [
+        (f"  {field.replace('_', ' ')}", f"{it.effect}: {it.why}" if isinstance(it, Promise) else str(it))
+        for field, it in said
+    ]
+
+
+def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
+    """Write it for programs."""
+    promised = {field: it._asdict() if isinstance(it, Promise) else it for field, it in guarantees._asdict().items()}
+    return {
+        "name": state.name,
+        "fence": state.fence,
+        "holder": state.holder._asdict() if state.holder else None,
+        "waiting": [waiter._asdict() for waiter in state.waiting],
+        "evicted": state.evicted._asdict() if state.evicted else None,
+        "guarantees": promised,
+    }
+
+
+def _eviction(eviction: Eviction) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(eviction.at))
+    return f"fence {eviction.fence} at {at} by {eviction.by}: {eviction.reason or 'no reason given'}"
