@@ -29,7 +29,7 @@ def name(page: Path) -> str:
 
 
 def run_examples(page: Path) -> subprocess.CompletedProcess[str]:
-    tool = [sys.executable, TOOLS / "examples.py", page]
+    tool = [sys.executable, str(TOOLS / "examples.py"), str(page)]
     return subprocess.run(tool, capture_output=True, text=True, check=False, timeout=50, start_new_session=True)
 
 
