@@ -62,6 +62,7 @@ STARTUP = {"asyncio", "dataclasses", "inspect", "logging", "sqlite3", "importlib
 takes a part of that."""
 
 NOT_MIRRORED = {
+    "contract": "dibs.testing.contract, on every store in every runtime",
     "test_imports.py": "the rules of this file",
     "test_docs.py": "README.md and docs/",
     "test_project.py": "Makefile, .ci/ and packaging",

@@ -36,11 +36,13 @@ class Process:
                 self.got_it_at = time.monotonic()
                 self._got_it.set()
             show(self.who, line.rstrip())
+        self._got_it.set()  # it has ended: do not wait for it
 
     def until_it_has_the_lock(self) -> None:
         """Wait for its child to say so."""
-        if not self._got_it.wait(10):
-            sys.exit(f"{self.who} did not get the lock within 10 s")
+        self._got_it.wait(10)
+        if not self.got_it_at:
+            sys.exit(f"{self.who} did not get the lock")
 
     def until_it_waits(self) -> None:
         """Wait until `dibs show` lists it as a waiter."""

@@ -88,7 +88,7 @@ def one_store(declared: Guarantees) -> str:
     }
     for event in EVENTS:
         effect, why = promise(declared, event)
-        facts[in_words(event)] = f"{effect}; {why}"
+        facts[f"{in_words(event)}, {effect}"] = why
     return f"### `{declared.name}`\n\n" + "\n".join(f"- **{fact}**: {text}" for fact, text in facts.items())
 
 
