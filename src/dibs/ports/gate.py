@@ -1,0 +1,93 @@
+"""The queue of those who found the database busy: one at a time tries again, the others sleep in the kernel.
+
+SQLite's own busy handler sleeps longer and longer, so whoever has waited long is ever less likely to hit the moment
+when the lock is free: with four busy writers one waited 1.3 s and another got 50 times as many turns. With this gate
+the worst wait was 18 ms, the shares were within 1.2 of each other, and the throughput was 0.8 of that without it.
+To send every write through the gate is no fairer and costs the one who is alone two system calls; polling for the
+gate with short sleeps needs no helper thread, but the worst wait is 50 ms.
+
+The gate keeps order and nothing else. Its file is never what makes a write safe, so whoever does not get in (the one
+inside may be stopped by a debugger) goes on without it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+
+
+class Gate:
+    """A lock file with a timeout, which `flock` does not have: a helper thread, made at need, blocks in its place."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._state = threading.Condition(threading.Lock())
+        self._asked = threading.Semaphore(0)
+        self._helper: threading.Thread | None = None
+        self._pending = False  # the helper is in line; it may have been left there by one who gave up
+        self._wanted = False  # somebody is there to take over what the helper gets
+        self._ours = False  # the helper got it for us
+        self._ended = False
+
+    def enter(self, timeout: float) -> bool:
+        """Get in within *timeout* seconds, or tell that we did not."""
+        with self._state:
+            if not self._pending:
+                if self._try():
+                    return True
+                self._send()
+            self._wanted, entered = True, False
+            try:
+                entered = self._state.wait_for(lambda: self._ours, timeout)
+            finally:
+                if self._ours and not entered:  # Ctrl-C
+                    self.leave()
+                self._wanted = self._ours = False
+            return entered
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def end(self) -> None:
+        """Close the file; a helper that is still in line does it when its turn comes."""
+        with self._state:
+            self._ended = True
+            if not self._pending:
+                os.close(self._fd)
+        self._asked.release()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child, where the helper does not exist: close our copy and do not unlock it."""
+        os.close(self._fd)
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _send(self) -> None:
+        self._pending = True
+        if self._helper is None:
+            self._helper = threading.Thread(target=self._stand_in_line, name="dibs sqlite gate", daemon=True)
+            self._helper.start()
+        self._asked.release()
+
+    def _stand_in_line(self) -> None:
+        while True:
+            self._asked.acquire()
+            if not self._pending:
+                return  # end() woke us
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            with self._state:
+                self._pending, self._ours = False, self._wanted
+                if self._wanted:
+                    self._state.notify()
+                else:
+                    self.leave()
+                if self._ended:
+                    os.close(self._fd)
+                    return
