@@ -1,0 +1,175 @@
+"""One connection to an SQLite file: patient when others write, all or nothing, and aware of being cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.gate import Gate
+from dibs.ports.graveyard import bury
+from dibs.ports.place import Place
+from dibs.ports.sqlite_errors import explained, is_busy
+
+Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
+
+PATIENCE = 0.05
+"""Seconds in which the gate is expected to open; whoever is inside may have been stopped, so then we go on without."""
+
+PAUSE = 0.00005
+"""Seconds between two tries of the one inside the gate: a write takes about 15 µs."""
+
+LONG = 0.02
+"""Seconds after which the one inside tries more rarely: the writer it waits for does not seem to be running."""
+
+
+class Connection:
+    """A connection for one thread at a time."""
+
+    def __init__(self, place: Place, url: str, now: Callable[[], float]) -> None:
+        self.until = 0.0
+        """The moment when the current step has to be over."""
+        self.broken = False
+        """Whether it failed in a way that a new connection may cure."""
+        self._place, self._url, self._now = place, url, now
+        self._gate: Gate | None = None
+        self._log = 0
+        # SQLite's own waiting is off (timeout=0): it starves. isolation_level=None: we begin transactions ourselves.
+        try:
+            self._sqlite = sqlite3.connect(place.path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as exc:
+            raise explained(exc, url) from exc
+        self._execute = self._sqlite.execute
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
+        """Execute one statement, to its end: with RETURNING it is not committed before the last row was fetched.
+
+        Outside a transaction it is one: a statement that writes takes SQLite's write lock before it reads, which is
+        what BEGIN IMMEDIATE does.
+        """
+        try:
+            return self._execute(sql, values).fetchall()
+        except sqlite3.Error as exc:
+            return self._after(exc, lambda: self._execute(sql, values).fetchall())
+
+    def changed(self, sql: str, values: Sequence[object]) -> int:
+        """Execute one statement without RETURNING, which costs 2 µs; tell how many rows it wrote."""
+        try:
+            return self._execute(sql, values).rowcount
+        except sqlite3.Error as exc:
+            return self._after(exc, lambda: self._execute(sql, values).rowcount)
+
+    @contextlib.contextmanager
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+        """All of it or nothing. Never a read that turns into a write later, which SQLite could refuse at that point."""
+        self.rows(begin)
+        try:
+            yield
+            self.rows("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Several reads of the same moment."""
+        return self.transaction("BEGIN")
+
+    def settle(self) -> None:
+        """Remember which log we write to. Called when the database has been read once, so that there is one."""
+        self._log = os.stat(self._place.log).st_ino
+
+    def adrift(self) -> bool:
+        """Whether the log that we write to is not the one that others read any more.
+
+        That happens when somebody deletes the directory; or when other code in this process opens and closes the
+        database file, which drops our POSIX locks, so that the next process to leave believes that it is the last
+        one and tidies the log away. Both would give one lock to two. To look costs 2 µs.
+        """
+        try:
+            return os.stat(self._place.log).st_ino != self._log
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Close it, unless it is adrift: it would tidy away what is not its own."""
+        self._end_gate()
+        if self._log and self.adrift():
+            bury(self._sqlite)
+        else:
+            with contextlib.suppress(sqlite3.Error):
+                self._sqlite.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: never touch it again."""
+        bury(self._sqlite)
+        if self._gate is not None:
+            self._gate.leave_to_parent()
+
+    def _after(self, error: sqlite3.Error, again: Callable[[], T]) -> T:
+        """Do it *again* if *error* says that it was busy."""
+        if is_busy(error) and not self._sqlite.in_transaction:
+            return self._in_line(again)
+        raise self._failed(error) from error
+
+    def _in_line(self, again: Callable[[], T]) -> T:
+        """Somebody writes: queue, and try again and again while we are first. `dibs.ports.gate` says why."""
+        gate, since = self._entrance(), self._now()
+        while True:
+            inside = gate.enter(max(0.0, min(PATIENCE, self.until - self._now()))) if gate else True
+            try:
+                found = self._attempts(again, since, self.until if inside else 0.0)
+            finally:
+                if inside and gate:
+                    gate.leave()
+            if found is not None:
+                return found
+            if self._now() >= self.until:
+                raise StoreUnavailable(
+                    self._url,
+                    f"another process has been writing to it for {self._now() - since:.2g} s, which takes less than a "
+                    "millisecond; it may be stopped (state T in ps), or the disk may hang",
+                )
+
+    def _attempts(self, again: Callable[[], T], since: float, until: float) -> T | None:
+        """Try, once at least, until it is not busy (the answer) or time is up (None)."""
+        while True:
+            try:
+                return again()
+            except sqlite3.Error as exc:
+                if not is_busy(exc):
+                    raise self._failed(exc) from exc
+            now = self._now()
+            if now >= until:
+                return None
+            time.sleep(PAUSE if now - since < LONG else 20 * PAUSE)
+
+    def _entrance(self) -> Gate | None:
+        """The gate; None while the folder that it is in has not been made."""
+        if self._gate is None:
+            with contextlib.suppress(OSError):
+                self._gate = Gate(self._place.gate)
+        return self._gate
+
+    def _end_gate(self) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.end()
+
+    def _roll_back(self) -> None:
+        if not self._sqlite.in_transaction:
+            return  # SQLite has done it already
+        try:
+            self._execute("ROLLBACK")
+        except sqlite3.Error as exc:
+            self.broken = True
+            raise OutcomeUnknown(self._url, f"a write failed and could not be undone ({exc})") from exc
+
+    def _failed(self, error: sqlite3.Error) -> StoreUnavailable:
+        self.broken = True
+        return explained(error, self._url)

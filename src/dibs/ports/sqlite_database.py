@@ -1,0 +1,164 @@
+"""The embedded store's files as the steps of the store see them, opened at the first step and after trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dibs.errors import StoreUnavailable
+from dibs.ports.bell import Bell, Bells
+from dibs.ports.boot import boot_id
+from dibs.ports.liveness import Liveness
+from dibs.ports.place import Place
+from dibs.ports.sqlite_connection import Connection, Rows
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Database:
+    """The database at *path* and what lies beside it. Used by one thread at a time."""
+
+    rows: Callable[..., Rows]
+    """Execute one statement and return its rows. The bound method of the connection, to save a call."""
+    changed: Callable[..., int]
+    """Execute one statement and tell how many rows it wrote."""
+    transaction: Callable[[], AbstractContextManager[None]]
+    """What is executed within happens as a whole or not at all."""
+    snapshot: Callable[[], AbstractContextManager[None]]
+    """What is read within is of one moment."""
+
+    def __init__(
+        self, path: str, namespace: str, now: Callable[[], float], prepare: Callable[[Database], None]
+    ) -> None:
+        self.namespace, self.place, self.url = namespace, Place(path), f"sqlite://{path}"
+        self._now, self._prepare = now, prepare
+        self._connection: Connection | None = None
+        self._live: Liveness | None = None
+        self._bells: Bells | None = None
+        self.pid, self.host, self.user, self.boot = 0, "", "", ""
+
+    # What a step may use.
+
+    def row(self, sql: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """Execute one statement and return its first row, if it has one."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    def moment(self) -> int:
+        """Now in µs on the boot clock, which all processes of this machine share and nobody can set."""
+        return int(self._now() * 1e6)
+
+    def wall_clock(self) -> int:
+        """Unix time in µs: for people, and for the fence, which only ever rises."""
+        return time.time_ns() // 1000
+
+    @property
+    def process(self) -> str:
+        """What others know this client by, to see whether it lives."""
+        assert self._live is not None
+        return self._live.process
+
+    def alive(self, process: str | None) -> bool:
+        """Whether *process* is there. None stands for a lease that only its ttl bounds."""
+        assert self._live is not None
+        return process is None or self._live.alive(process)
+
+    @property
+    def bells(self) -> Bells:
+        """How to wake waiters, and how to be woken."""
+        assert self._bells is not None
+        return self._bells
+
+    # What the port does with it.
+
+    def run(self, until: float, step: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do *step*, until the moment *until* at most."""
+        connection = self._connection
+        if connection is None or connection.broken or connection.adrift():
+            connection = self._open(until)
+        connection.until = until
+        return step(self, *args, **kwargs)
+
+    def bell(self, token: str) -> Bell | None:
+        """The bell of the one who waits with *token*. Other threads may ask."""
+        return self._bells.of(token) if self._bells else None
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child must inherit to keep alive what this process holds."""
+        return (self._live.fd,) if self._live else ()
+
+    def close(self) -> None:
+        """Close all files; what this client still holds is free from now on."""
+        self._disconnect()
+        self._end_life()
+
+    def forked(self) -> None:
+        """In a forked child: drop all that is the parent's without a trace, and begin anew at the next step."""
+        if self._connection is not None:
+            self._connection.leave_to_parent()
+        if self._bells is not None:
+            self._bells.leave_to_parent()
+        if self._live is not None:
+            self._live.leave_to_parent()
+        self._connection = self._bells = self._live = None
+
+    def _open(self, until: float) -> Connection:
+        self._disconnect()
+        try:
+            self.place.prepare()
+            connection = self._connection = Connection(self.place, self.url, self._now)
+            self.rows, self.changed = connection.rows, connection.changed
+            self.transaction, self.snapshot = connection.transaction, connection.snapshot
+            connection.until = until
+            self._prepare(self)
+            self.place.prepare_beside()
+            connection.settle()
+            self._appear()
+        except OSError as exc:
+            self._disconnect()
+            raise self._no_access(exc) from exc
+        except BaseException:
+            self._disconnect()
+            raise
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _appear(self) -> None:
+        """Show that we live, unless we already do: after a reconnect, what we hold stays ours."""
+        if self._live is not None and self._live.shown():
+            return
+        self._end_life()
+        live = self._live = Liveness(self.place.alive)
+        self._bells = Bells(self.place.bells, live.process)
+        self._bells.sweep(live.sweep())
+        self.pid, self.host, self.user, self.boot = os.getpid(), os.uname().nodename, _user(), boot_id()
+
+    def _end_life(self) -> None:
+        if self._bells is not None:
+            self._bells.end()
+        if self._live is not None:
+            self._live.end()
+        self._bells = self._live = None
+
+    def _no_access(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(
+            self.url,
+            f"{error.strerror or error}: {error.filename or self.place.directory}; check the directory, its owner and "
+            "permissions, and the space and the number of open files that are left",
+        )
+
+
+def _user() -> str:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return f"user id {os.geteuid()}"  # containers often have no name for it

@@ -1,0 +1,130 @@
+"""The embedded store: one SQLite file that all processes of this user on this machine share.
+
+A grant is a row. It is free when it was given back, when its time on the boot clock is over, when the machine has
+restarted since, or at once when the process that holds it is gone, which its liveness file shows. Those who wait
+have a ticket and a bell: whoever frees the lock rings the first one's, and for a tenth of a second keeps the lock
+for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dibs.errors import LossReason
+from dibs.holder import Holder, LockState
+from dibs.ports.sqlite import BlockingPort, Port, WorkerPort
+from dibs.ports.sqlite_database import Database
+from dibs.runtime import Runtime
+from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_view
+from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.sqlite_schema import prepare
+from dibs.stores.sqlite_url import path_of
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> SQLiteStore:
+    """Make the store for the file that *url* names."""
+    database = Database(path_of(url), namespace, runtime.now, prepare)
+    port = BlockingPort(database, runtime) if runtime.blocking else WorkerPort(database, runtime)
+    return SQLiteStore(port, runtime)
+
+
+class SQLiteStore(Store):
+    """Locks in an SQLite file. Each step is a plain function that the port runs on the database."""
+
+    shortest_ttl: ClassVar[float] = 0.05
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        name="sqlite",
+        good_for="All programs of one user on one machine: no server, no setup, and freed at once by a crash.",
+        fence="The wall clock in µs, or one more than the last fence in the row, whichever is higher. Losing the file "
+        "and setting the clock back at the same time could make it fall.",
+        wake="Whoever frees the lock rings the bell (a named pipe) of the first in line; that one also looks every "
+        "25 ms.",
+        order="In the order of arrival; a first in line that does not come within 0.1 s loses its place.",
+        freed="At once when the process has ended, else when the ttl is over.",
+        client_pause=Promise(
+            Effect.FENCED,
+            "A process that stands still does not renew: its lease ends after the ttl and the next one gets the lock. "
+            "A guard that checks the fence refuses what the first one writes when it goes on.",
+        ),
+        client_crash=Promise(
+            Effect.FREED, "The kernel drops the lock on the liveness file of a process that ends, however it ends."
+        ),
+        server_restart=Promise(
+            Effect.CANNOT_HAPPEN,
+            "There is no server. A restart of the machine ends all processes and all leases; the fence goes on rising.",
+        ),
+        failover=Promise(Effect.CANNOT_HAPPEN, "There is one file."),
+        partition=Promise(Effect.CANNOT_HAPPEN, "There is no network: network file systems are refused."),
+        clock_jump=Promise(
+            Effect.KEPT,
+            "Leases are measured on the boot clock, which nobody can set and which counts suspend; on macOS it stands "
+            "still in suspend, for the holder and the store alike.",
+        ),
+    )
+
+    def __init__(self, port: Port, runtime: Runtime) -> None:
+        self._port, self._runtime = port, runtime
+
+    def __repr__(self) -> str:
+        return f"<SQLiteStore {self._port.database.url} namespace={self._port.database.namespace!r}>"
+
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """One statement if the lock is free and nobody waits."""
+        return await self._port.call(within, sqlite_grant.grant, ask)
+
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """One transaction for all."""
+        return await self._port.call(within, sqlite_keep.renew, claims)
+
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """One statement, and one byte into the pipe of the next."""
+        return await self._port.call(within, sqlite_keep.release, name, token)
+
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """Wait for the bell, and look now and then without writing: nobody rings for a holder that was killed."""
+        now, bell = self._runtime.now, self._port.database.bell(ask.token)
+        until, look = now() + min(within, busy.retry_in), sqlite_next.FIRST_LOOK
+        while (left := until - now()) > 0:
+            pause = min(look, left)
+            if bell is None:
+                await self._runtime.sleep(pause)
+            elif await self._runtime.readable(bell.fd, pause):
+                return bell.hush()
+            look = await self._port.call(max(left, 0.01), sqlite_next.next_look, ask)
+            if look <= 0:
+                return None
+        return None
+
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """Compare the fence and break the grant in one transaction."""
+        return await self._port.call(within, sqlite_keep.evict, name, fence, reason)
+
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """Those whose lease runs and whose process lives."""
+        return await self._port.call(within, sqlite_view.holders, prefix)
+
+    async def show(self, name: str, within: float) -> LockState:
+        """The row, the queue, and the last eviction."""
+        return await self._port.call(within, sqlite_view.show, name)
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """Put this process's facts and its liveness file into the row."""
+        await self._port.call(within, sqlite_keep.attach, claim, note)
+
+    async def detach(self, claim: Claim, within: float) -> None:
+        """Take the liveness file out of the row."""
+        await self._port.call(within, sqlite_keep.detach, claim)
+
+    async def close(self) -> None:
+        """Close the files; the end of the liveness file frees what is still held."""
+        await self._port.close()
+
+    def inheritable(self) -> tuple[int, ...]:
+        """The liveness file: a child that inherits it keeps what is held alive."""
+        return self._port.database.descriptors()
+
+    def forked(self) -> None:
+        """Begin anew in a forked child."""
+        self._port.forked()

@@ -1,0 +1,104 @@
+"""How the embedded store gives out a lock: in one statement if it is free and nobody waits, else by the queue."""
+
+# ruff: noqa: S608 - the statements are put together from constants
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.errors import StoreUnavailable
+from dibs.stores.sqlite_next import pass_on
+from dibs.stores.sqlite_row import RESERVED, STRIKE, Waiter, find, first, micros
+from dibs.stores.store import Ask, Busy, Grant
+
+if TYPE_CHECKING:
+    from dibs.ports.sqlite_database import Database
+
+LAST_FENCE = 2**53 - 1
+"""Above this a fence would not be exact in JSON and Lua any more."""
+
+_TAKE = """INSERT INTO lease (namespace, name, fence, token, ends, boot, process, since, host, pid, user, note)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    ON CONFLICT (namespace, name) DO UPDATE SET token = ?4, ends = ?5, boot = ?6, process = ?7, since = ?8, host = ?9,
+        pid = ?10, user = ?11, note = ?12, fence"""
+
+# The fence is a hybrid clock: the wall clock moves it past everything that was given out before the file was lost,
+# the row moves it past everything that was given out before the wall clock was set back.
+TAKE = f"{_TAKE} = max(fence + 1, ?3) WHERE fence < {LAST_FENCE} RETURNING fence"
+
+# In the normal case all is as it should be: nobody holds, nobody waits, and the clock is ahead of the last fence.
+TAKE_IF_FREE = f"""{_TAKE} = ?3 WHERE fence < ?3 AND (token IS NULL OR ends <= ?13 OR boot <> ?6)
+    AND NOT EXISTS (SELECT 1 FROM waiter WHERE waiter.namespace = ?1 AND waiter.name = ?2)"""
+
+LENGTHEN = "UPDATE lease SET ends = max(ends, ?) WHERE namespace=? AND name=?"
+
+DECLARE_FREE = "UPDATE lease SET ends = ? WHERE namespace=? AND name=?"
+
+QUEUE = """INSERT OR IGNORE INTO waiter (namespace, name, token, process, bell, since, host, pid, user, note)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+def grant(db: Database, ask: Ask) -> Grant | Busy:
+    """Give the lock to *ask* if it may have it now."""
+    if ask.token not in db.bells:  # else it waits, and goes by the queue
+        now = db.moment()
+        values = (*_values(db, ask, now), now)
+        if db.changed(TAKE_IF_FREE, values):
+            return Grant(values[2], ask.ttl)
+    with db.transaction():
+        answer, bell = _decide(db, ask)
+    if isinstance(answer, Grant):
+        db.bells.take_back(ask.token)
+    pass_on(db, ask.name, bell)
+    return answer
+
+
+def _decide(db: Database, ask: Ask) -> tuple[Grant | Busy, str | None]:
+    """The answer, and the bell to ring when it is committed."""
+    lease, now = find(db, ask.name), db.moment()
+    if lease is None:
+        return _give(db, ask, None, now), None
+    if lease.token == ask.token and lease.running(db, now):  # its answer was lost: the same grant, from now on
+        db.rows(LENGTHEN, (now + micros(ask.ttl), db.namespace, ask.name))
+        return Grant(lease.fence, ask.ttl), None
+    free_since = lease.free_since(db, now)
+    if free_since is None:
+        _queue(db, ask)
+        return Busy(lease.holder(now), (lease.ends - now) / 1e6), None
+    next_in_line = first(db, ask.name)
+    left = free_since + RESERVED - now
+    if next_in_line is None or next_in_line.token == ask.token or left <= 0:
+        return _give(db, ask, next_in_line, now), None
+    _queue(db, ask)
+    bell = None
+    if lease.running(db, now):  # its holder is dead, and we are the one who found out
+        db.rows(DECLARE_FREE, (now, db.namespace, ask.name))
+        bell = next_in_line.bell
+    return Busy(next_in_line.holder(ask.name), left / 1e6), bell
+
+
+def _give(db: Database, ask: Ask, next_in_line: Waiter | None, now: int) -> Grant:
+    """Grant, and strike off the ticket, and that of a first in line who did not come in time."""
+    taken = db.rows(TAKE, _values(db, ask, now))
+    if not taken:
+        raise StoreUnavailable(
+            db.url,
+            f"the fence of {ask.name!r} has reached its last number, {LAST_FENCE}; this takes 285 years or a "
+            "clock that was set far ahead: use another name",
+        )
+    for token in {ask.token, next_in_line.token if next_in_line else ask.token}:
+        db.rows(STRIKE, (token,))
+    return Grant(taken[0][0], ask.ttl)
+
+
+def _queue(db: Database, ask: Ask) -> None:
+    """Take a ticket, once."""
+    if ask.queue:
+        bell, since = db.bells.give(ask.token), db.wall_clock()
+        who = (db.host, db.pid, db.user, ask.note)
+        db.rows(QUEUE, (db.namespace, ask.name, ask.token, db.process, bell, since, *who))
+
+
+def _values(db: Database, ask: Ask, now: int) -> tuple[Any, ...]:
+    since = db.wall_clock()
+    lease = (min(since, LAST_FENCE), ask.token, now + micros(ask.ttl), db.boot, db.process, since)
+    return (db.namespace, ask.name, *lease, db.host, db.pid, db.user, ask.note)

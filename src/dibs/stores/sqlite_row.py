@@ -1,0 +1,105 @@
+"""What the row of one name means at this moment: held, or free since when, and who is next."""
+
+# ruff: noqa: S608 - the statements are put together from constants
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.holder import Holder
+
+if TYPE_CHECKING:
+    from dibs.ports.sqlite_database import Database
+
+RESERVED = 100_000
+"""µs for which a free lock is kept for the first in line. A first that was stopped costs the others no more."""
+
+LONG_AGO = -(10**12)
+FOR_EVER = 2**61
+
+COLUMNS = "name, fence, token, ends, boot, process, since, host, pid, user, note"
+
+LEASE = f"SELECT {COLUMNS} FROM lease WHERE namespace=? AND name=?"
+
+FIRST = (
+    "SELECT token, process, bell, since, host, pid, user, note FROM waiter WHERE namespace=? AND name=? ORDER BY ticket"
+)
+
+STRIKE = "DELETE FROM waiter WHERE token=?"
+
+
+class Lease(NamedTuple):
+    """The last grant of a name."""
+
+    name: str
+    fence: int
+    token: str | None
+    ends: int
+    boot: str
+    process: str | None
+    since: int
+    host: str
+    pid: int
+    user: str
+    note: str
+
+    def running(self, db: Database, now: int) -> bool:
+        """Whether it has neither been given back nor ended by time; its holder may be dead all the same."""
+        return self.token is not None and self.ends > now and self.boot == db.boot
+
+    def free_since(self, db: Database, now: int) -> int | None:
+        """The moment from which nobody held the lock; None while somebody does."""
+        if self.boot != db.boot:
+            return LONG_AGO
+        if not self.running(db, now):
+            return min(self.ends, now)
+        return None if db.alive(self.process) else now
+
+    def holder(self, now: int) -> Holder:
+        """Its owner, for people."""
+        left = (self.ends - now) / 1e6
+        return Holder(self.name, self.fence, self.host, self.pid, self.user, self.note, self.since / 1e6, left)
+
+
+class Waiter(NamedTuple):
+    """An ask that waits."""
+
+    token: str
+    process: str
+    bell: str | None
+    since: int
+    host: str
+    pid: int
+    user: str
+    note: str
+
+    def holder(self, name: str) -> Holder:
+        """Its owner, for people."""
+        return Holder(name, 0, self.host, self.pid, self.user, self.note, self.since / 1e6, None)
+
+
+def find(db: Database, name: str) -> Lease | None:
+    """The last grant of *name*."""
+    found = db.row(LEASE, (db.namespace, name))
+    return Lease(*found) if found else None
+
+
+def waiters(db: Database, name: str) -> list[Waiter]:
+    """All who wait for *name* and live, in arrival order."""
+    everyone = (Waiter(*found) for found in db.rows(FIRST, (db.namespace, name)))
+    return [waiter for waiter in everyone if db.alive(waiter.process)]
+
+
+def first(db: Database, name: str) -> Waiter | None:
+    """The first who waits for *name* and lives; the dead before it are struck off. Called in a transaction."""
+    while found := db.row(f"{FIRST} LIMIT 1", (db.namespace, name)):
+        waiter = Waiter(*found)
+        if db.alive(waiter.process):
+            return waiter
+        db.rows(STRIKE, (waiter.token,))
+    return None
+
+
+def micros(seconds: float) -> int:
+    """*seconds* in µs, rounded up: a lease is never shorter than asked for."""
+    return min(math.ceil(seconds * 1e6) + 1, FOR_EVER)

@@ -1,0 +1,81 @@
+"""The tables of the embedded store, and how to tell our file from another program's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.errors import Misuse, StoreUnavailable
+
+if TYPE_CHECKING:
+    from dibs.ports.sqlite_database import Database
+
+APPLICATION = 0x64696273  # "dibs"
+VERSION = 1
+
+TABLES = (
+    # One row for each name that was ever locked. It is never deleted: the fence outlives release and eviction.
+    """CREATE TABLE lease (
+        namespace TEXT NOT NULL, name TEXT NOT NULL,
+        fence INTEGER NOT NULL,
+        token TEXT,               -- of the last grant; NULL when it was given back or broken
+        ends INTEGER NOT NULL,    -- when it ends, or ended: µs on the boot clock
+        boot TEXT NOT NULL,       -- of which boot; in another one the lease is over
+        process TEXT,             -- the liveness file of the holder; NULL if only the ttl bounds the lease
+        since INTEGER NOT NULL,   -- unix time in µs, for people
+        host TEXT NOT NULL, pid INTEGER NOT NULL, user TEXT NOT NULL, note TEXT NOT NULL,
+        evicted_token TEXT, evicted_fence INTEGER, evicted_reason TEXT, evicted_by TEXT, evicted_at INTEGER,
+        PRIMARY KEY (namespace, name)
+    ) WITHOUT ROWID""",
+    # One row for each ask that waits; AUTOINCREMENT, so that a ticket number is never given twice.
+    """CREATE TABLE waiter (
+        ticket INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL, name TEXT NOT NULL,
+        token TEXT NOT NULL UNIQUE,
+        process TEXT NOT NULL,
+        bell TEXT,                -- NULL if it has to look for itself
+        since INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, user TEXT NOT NULL, note TEXT NOT NULL
+    )""",
+    "CREATE INDEX waiter_order ON waiter (namespace, name, ticket)",
+)
+
+SETTINGS = (
+    # Small pages, set before the file has any: every write puts whole pages into the log. 17 % faster than 4096.
+    "PRAGMA page_size=1024",
+    "PRAGMA journal_mode=WAL",
+    # No fsync for each commit. A power cut may undo the last writes, and it kills all holders too; the fence follows
+    # the clock, so it rises even so.
+    "PRAGMA synchronous=NORMAL",
+)
+
+
+def prepare(db: Database) -> None:
+    """Make the tables if the file is empty; refuse, without a trace, a file that is not ours."""
+    fresh = _is_empty(db)
+    for setting in SETTINGS:
+        found = db.row(setting)
+        if found in {("delete",), ("memory",)}:
+            raise StoreUnavailable(db.url, "its file system does not support SQLite's write-ahead log; choose another")
+    if fresh:
+        with db.transaction():
+            if _is_empty(db):  # nobody was faster
+                for table in TABLES:
+                    db.rows(table)
+                db.rows(f"PRAGMA application_id={APPLICATION}")
+                db.rows(f"PRAGMA user_version={VERSION}")
+    _is_empty(db)
+
+
+def _is_empty(db: Database) -> bool:
+    """Whether nothing is in the file yet. If something is, it has to be ours, and of a version that we know."""
+    (application,), (version,) = db.rows("PRAGMA application_id")[0], db.rows("PRAGMA user_version")[0]
+    if application == APPLICATION:
+        if version > VERSION:
+            raise Misuse(
+                f"{db.url} was made by a newer dibs (its version is {version}, this one knows {VERSION}): "
+                "update dibs here, or choose another path"
+            )
+        return False
+    if application or version or db.row("SELECT 1 FROM sqlite_schema LIMIT 1"):
+        raise Misuse(f"{db.url} is the database of another program; nothing was changed; choose another path")
+    return True
