@@ -100,7 +100,10 @@ class Loss:
 
     def left_to_hold(self, now: float, ttl: float) -> float:
         """How long a renewal at *now* should be: the ttl, or less when *max_hold* is near."""
-        return ttl if self._end is None else min(ttl, max(self._end - now, 0.1 * ttl))
+        if self._end is None:
+            return ttl
+        to_the_end = (self._end - now + 0.003) / 0.99  # what `valid_until` makes just more than the end of
+        return min(ttl, max(to_the_end, 0.1 * ttl))
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Do *call* when the lease is lost or given up; at once if it is."""
