@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -17,6 +19,17 @@ class Effect(StrEnum):
     """Two may believe they hold it for a while; the fence orders them, and a guard refuses the older."""
     CANNOT_HAPPEN = "cannot happen"
     """The store has no such part."""
+
+
+class Ability(StrEnum):
+    """What most stores can do. One that cannot declares it, and `dibs.testing.contract` leaves those tests out."""
+
+    EXPIRY = "expiry"
+    """A lease ends after its ttl, whatever became of its holder."""
+    HANDOVER = "hand-over"
+    """A lease can be detached here and resumed by another process."""
+    ORDER = "order"
+    """Who came first is served first, and nobody barges past who waits."""
 
 
 class Promise(NamedTuple):
@@ -46,3 +59,5 @@ class Guarantees(NamedTuple):
     failover: Promise
     partition: Promise
     clock_jump: Promise
+    cannot: Mapping[Ability, str] = MappingProxyType({})
+    """What the store cannot do, and why or what to take instead."""
