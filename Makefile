@@ -8,6 +8,7 @@ ARGS ?=
 
 venv := .venv/.stamp
 bench_venv := .venv-bench/.stamp
+servers := .servers/.stamp
 bin := .venv/bin
 export PYTHON
 
@@ -21,7 +22,7 @@ help: ## this list
 demo: $(venv) ## see two processes contend for a lock, in under a minute and without a server
 	@$(bin)/python tools/demo.py
 
-test: $(venv) ## run the tests, in random order; ARGS="-k fence" goes to pytest
+test: $(venv) $(servers) ## run the tests, in random order; ARGS="-k fence" goes to pytest
 	@$(bin)/python -m pytest $(ARGS)
 
 check: $(venv) ## format, lint, types, import rules and docs; changes nothing
@@ -40,7 +41,7 @@ bench: $(bench_venv) ## measure against peers and floors, and write docs/benchma
 	@.venv-bench/bin/python benchmarks/run.py $(ARGS)
 
 clean: ## remove the environments, caches and built files
-	rm -rf .venv .venv-bench docs/_build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-bench .servers docs/_build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(venv): pyproject.toml tools/venv.sh
@@ -48,3 +49,6 @@ $(venv): pyproject.toml tools/venv.sh
 
 $(bench_venv): pyproject.toml tools/venv.sh
 	@bash tools/venv.sh .venv-bench bench && touch $@
+
+$(servers): tools/servers.sh
+	@bash tools/servers.sh .servers
