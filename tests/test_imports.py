@@ -63,10 +63,10 @@ takes a part of that."""
 
 NOT_MIRRORED = {
     "contract": "dibs.testing.contract, on every store in every runtime",
+    "simulation": "the whole, in many seeded histories",
     "test_imports.py": "the rules of this file",
     "test_docs.py": "README.md and docs/",
     "test_project.py": "Makefile, .ci/ and packaging",
-    "contract": "dibs.testing.contract, on each store",
 }
 """Tests that belong to no single source file, and what they belong to; a directory stands for all in it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -36,6 +37,15 @@ def test_every_target_that_runs_python_makes_its_environment_first() -> None:
     needy = {target: needs for target, needs, recipe in rules if "$(bin)" in recipe or ".venv-bench/" in recipe}
     assert {"demo", "test", "check", "fix", "bench"} <= needy.keys()
     assert all("venv)" in needs for needs in needy.values())
+
+
+def test_the_demo_shows_what_it_says() -> None:
+    """`make demo` is how people meet dibs: all its scenes play, in arrival order."""
+    demo = [sys.executable, str(ROOT / "tools" / "demo.py")]
+    done = subprocess.run(demo, capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ms after the kill" in done.stdout
+    assert "exit code 75" in done.stdout
 
 
 def test_ci_runs_the_command_of_the_readme() -> None:

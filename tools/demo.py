@@ -32,10 +32,11 @@ class Process:
     def _show_lines(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if GOT_IT in line:
-                self.got_it_at = time.monotonic()
-                self._got_it.set()
+            at = time.monotonic()
             show(self.who, line.rstrip())
+            if GOT_IT in line:
+                self.got_it_at = at
+                self._got_it.set()
         self._got_it.set()  # it has ended: do not wait for it
 
     def until_it_has_the_lock(self) -> None:
@@ -94,8 +95,7 @@ def one_at_a_time_in_arrival_order() -> None:
     for who in ("second", "third"):
         others.append(Process(who, f"dibs run report -- {work(0.5)}"))
         others[-1].until_it_waits()
-    for command in ("dibs ls", "dibs show report"):
-        Process("you", command).ended()
+    Process("you", "dibs ls").ended()
     line = [first, *others]
     for process in line:
         process.ended()

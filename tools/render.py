@@ -89,6 +89,7 @@ def one_store(declared: Guarantees) -> str:
     for event in EVENTS:
         effect, why = promise(declared, event)
         facts[f"{in_words(event)}, {effect}"] = why
+    facts |= {f"cannot, {ability}": why for ability, why in declared.cannot.items()}
     return f"### `{declared.name}`\n\n" + "\n".join(f"- **{fact}**: {text}" for fact, text in facts.items())
 
 
