@@ -212,7 +212,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_tests_mirror_the_source() -> None:
-    """Each `tests/x/test_y.py` is about `src/dibs/x/y.py`, so that both are found from each other."""
+    """Each `tests/x/test_y.py` or `test_y_aspect.py` is about `src/dibs/x/y.py`: both are found from each other."""
     lost = [
         test
         for test in (path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py")))
@@ -222,6 +222,7 @@ def test_tests_mirror_the_source() -> None:
 
 
 def is_mirrored(test: Path) -> bool:
-    subject = test.name.removeprefix("test_")
+    words = test.stem.removeprefix("test_").split("_")
+    subjects = ["_".join(words[:end]) for end in range(1, len(words) + 1)]
     beside = SRC / "dibs" / test.parent
-    return any((beside / name).exists() for name in (subject, f"_{subject}", subject.removesuffix(".py")))
+    return any((beside / name).exists() for it in subjects for name in (it, f"{it}.py", f"_{it}.py", f"{it}_.py"))
