@@ -18,7 +18,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dibs.cli.exits import Exit
-from dibs.cli.lines import print_json, say, write
+from dibs.cli.lines import CannotWriteError, print_json, say, write
 from dibs.cli.options import add_asking, add_common, namespace_of, timeout_of
 from dibs.cli.signals import Signals
 from dibs.errors import NotAcquired
@@ -68,6 +68,6 @@ def _hand_out(args: argparse.Namespace, client: Client, lease: Lease) -> None:
             print_json({"acquired": True, "name": lease.name, "fence": lease.fence, "ttl": lease.ttl, "token": text})
         else:
             write(text)
-    except OSError:  # nobody got the text, so nobody could release it
+    except CannotWriteError:  # nobody got the text, so nobody could release it
         client.resume(text).release()
         raise

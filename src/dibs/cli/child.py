@@ -89,7 +89,8 @@ def start(
 ) -> Child:
     """Execute *command*; `CannotExecError` if that fails. *keep* are the file descriptors that keep the lock taken."""
     foreground = terminal.alone()
-    prepare = _preparation(guard, keep, terminal if foreground else None)
+    copies = [os.dup(fd) for fd in keep]  # the forked child's store closes the originals before it gets to `prepare`
+    prepare = _preparation(guard, copies, terminal if foreground else None)
     try:
         with warnings.catch_warnings():
             # Python warns of code between fork and exec when there are threads. Ours is a few system calls.
@@ -106,6 +107,9 @@ def start(
             terminal.given = True
             terminal.take_back()
         raise CannotExecError(command[0], error) from error
+    finally:
+        for fd in copies:
+            os.close(fd)
     terminal.given = foreground
     return Child(process)
 

@@ -20,6 +20,8 @@ class Exit(IntEnum):
     """The store cannot be reached, or its answer never came (EX_UNAVAILABLE)."""
     BUG = 70
     """An error that dibs does not know (EX_SOFTWARE): please report it with its traceback."""
+    CANNOT_WRITE = 74
+    """The answer could not be written (EX_IOERR)."""
     NOT_ACQUIRED = 75
     """Somebody else holds the lock; try again later (EX_TEMPFAIL)."""
     LOST = 76

@@ -16,16 +16,11 @@ from collections.abc import Sequence
 
 SCRIPT = """\
 trap '' HUP INT QUIT TERM USR1 USR2 TSTP TTIN TTOU
-read -r group || exit 0
+read -r group && [ "$group" != goodbye ] || exit 0
 read -r goodbye && exit 0
-kill -s KILL -- "-$group" 2>/dev/null
-tries=0
-while kill -s 0 -- "-$group" 2>/dev/null && [ "$tries" -lt 100 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-done
+kill -s KILL -- "-$group"
 """
-"""It goes on until the group is gone: it has inherited what keeps the lock taken, and ends that by ending."""
+"""It has inherited what keeps the lock taken, and ends after the kill: nobody gets the lock before."""
 
 
 class Guard:

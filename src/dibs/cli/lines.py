@@ -8,6 +8,13 @@ import sys
 from typing import Any
 
 
+class CannotWriteError(OSError):
+    """The answer did not reach stdout."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 def printable(text: str) -> str:
     r"""Show control characters as ``\n`` or ``\x1b``: notes and names come from others, terminals obey them."""
     if text.isprintable():
@@ -44,9 +51,12 @@ def print_json(facts: object) -> None:
 
 
 def write(text: str) -> None:
-    """Write *text* as lines to stdout, now."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """Write *text* as lines to stdout, now; `CannotWriteError` if that fails."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        raise CannotWriteError(error.errno, f"cannot write: {error.strerror}") from error
 
 
 def as_json(facts: object) -> str:

@@ -8,14 +8,16 @@ A lock has a name, one holder at a time, and an end: if its holder dies, others 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from dibs.cli.exits import Exit, exit_for
-from dibs.cli.lines import say, write
+from dibs.cli.lines import CannotWriteError, say, write
 from dibs.cli.options import Parser
 from dibs.cli.signals import Interrupted
 from dibs.errors import DibsError, Misuse
@@ -37,19 +39,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do what *argv* says and return the exit code; every error of ours is one line on stderr."""
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except DibsError as error:
-        say(str(error))
-        return exit_for(error)
-    except Interrupted as signal:
-        return signal.exit
-    except KeyboardInterrupt:
-        return Exit.SIGNAL + 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes stdout at the end
-        return Exit.SIGNAL + 13
+    except (DibsError, CannotWriteError, KeyboardInterrupt) as error:
+        return _told(error)
     except Exception:  # noqa: BLE001 - so as not to end with Python's 1, which the guarded command might have meant
         sys.excepthook(*sys.exc_info())
         return Exit.BUG
+
+
+def _told(error: DibsError | CannotWriteError | KeyboardInterrupt) -> int:
+    """Say it in one line, and return the code to exit with."""
+    if isinstance(error, KeyboardInterrupt):
+        return error.exit if isinstance(error, Interrupted) else Exit.SIGNAL + signal.SIGINT
+    if isinstance(error, DibsError):
+        say(str(error))
+        return exit_for(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes stdout at the end
+    if error.errno == errno.EPIPE:  # as `dibs ls | head` has it: no reader, no problem
+        return Exit.SIGNAL + signal.SIGPIPE
+    say(str(error))
+    return Exit.CANNOT_WRITE
 
 
 def _dispatch(argv: list[str]) -> int:

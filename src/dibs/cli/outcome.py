@@ -71,9 +71,9 @@ class Outcome:
         self._facts["given_back"] = False
         self._lines.append(f"the lock could not be given back, it ends by itself within {left:.0f} s: {error}")
 
-    def instead(self, code: int) -> None:
+    def excused(self, code: int) -> None:
         """Exit with *code* if the lock was not acquired."""
-        if self.exit == Exit.NOT_ACQUIRED:
+        if self._facts.get("why") == WHY[Exit.NOT_ACQUIRED]:
             self.exit = code
 
     def report(self, *, json: bool) -> int:

@@ -86,9 +86,9 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
         lease = _acquired(lock, timeout, signals, outcome)
         if lease is not None:
             _guarded(args, command, grace, client, lease, signals, outcome)
-    outcome.instead(
-        0 if args.skip_ok else args.conflict_exit_code if args.conflict_exit_code is not None else outcome.exit
-    )
+    excuse = 0 if args.skip_ok else args.conflict_exit_code
+    if excuse is not None:
+        outcome.excused(excuse)
     return outcome.report(json=args.json)
 
 
@@ -124,8 +124,6 @@ def _acquired(lock: Lock, timeout: float | None, signals: Signals, outcome: Outc
             lease = lock.acquire(timeout=timeout)
     except Interrupted as signal:
         outcome.interrupted(signal)
-    except Misuse:
-        raise
     except DibsError as error:
         outcome.failed(error)
     else:
@@ -170,6 +168,7 @@ def _run(
     watch: Watch,
     signals: Signals,
 ) -> Ending:
+    """Run the command; *keep* are the file descriptors that keep the lock taken as long as it lives."""
     terminal, guard = Terminal(), _guard(keep)
     try:
         child = start(command, env, guard, keep, terminal)

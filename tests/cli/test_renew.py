@@ -1,0 +1,33 @@
+"""`dibs renew` extends a lease by its ttl, and never brings one back."""
+
+from __future__ import annotations
+
+from .processes import Sandbox, until
+
+
+def test_it_extends_the_lease(box: Sandbox) -> None:
+    token = box.dibs("acquire", "x", "--ttl", "60").stdout
+    until(lambda: box.holder("x")["expires_in"] < 59.8)
+    done = box.dibs("renew", token)
+    assert done.returncode == 0
+    assert done.stdout.startswith("x with fence ")
+    assert box.holder("x")["expires_in"] > 59
+
+
+def test_the_fence_and_the_note_stay(box: Sandbox) -> None:
+    token = box.dibs("acquire", "x", "--note", "mine").stdout
+    before = box.holder("x")
+    facts = box.json("renew", token)
+    after = box.holder("x")
+    assert (after["fence"], after["note"]) == (before["fence"], "mine")
+    assert (facts["renewed"], facts["fence"]) == (True, before["fence"])
+
+
+def test_a_lease_that_was_lost_stays_lost(box: Sandbox) -> None:
+    token = box.dibs("acquire", "x").stdout
+    box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "a test")
+    done = box.dibs("renew", token)
+    assert done.returncode == 76
+    assert done.stderr.startswith("dibs: the lease on 'x'")
+    assert done.stderr.count("\n") == 1
+    assert box.holder("x") is None
