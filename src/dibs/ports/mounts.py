@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 NETWORK = frozenset(
     {
@@ -18,7 +17,7 @@ NETWORK = frozenset(
 )  # fmt: skip
 """File system types whose files two machines can open at once."""
 
-_TABLE = Path("/proc/self/mountinfo")
+_TABLE = "/proc/self/mountinfo"
 
 
 def network_file_system(directory: str, table: str | None = None) -> str | None:
@@ -29,7 +28,8 @@ def network_file_system(directory: str, table: str | None = None) -> str | None:
 
 def _mounts() -> str:
     try:
-        return _TABLE.read_text("utf-8", "surrogateescape")
+        with open(_TABLE, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
     except OSError:
         return ""  # not Linux: the docs say that the choice of the directory is the user's there
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -37,6 +38,17 @@ class Port(Protocol):
 
     def forked(self) -> None:
         """Forget the parent's connection and threads."""
+
+
+def port_for(database: Database, runtime: Runtime) -> Port:
+    """The twin for *runtime*: it needs a worker only where others go on while one waits.
+
+    In a simulation they do not, since its time is virtual: a worker would work in no time at all, or never.
+    """
+    simulation = sys.modules.get("dibs.runtime.simulated")
+    if runtime.blocking or (simulation and isinstance(runtime, simulation.SimulatedRuntime)):
+        return BlockingPort(database, runtime)
+    return WorkerPort(database, runtime)
 
 
 class BlockingPort:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -25,6 +26,12 @@ PATIENCE = 0.05
 PAUSE = 0.00005
 """Seconds between two tries of the one inside the gate: a write takes about 15 µs."""
 
+_NO_CHECKPOINT_ON_CLOSE = 1006
+"""SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, which the module has no name for before Python 3.12."""
+
+_open: dict[int, weakref.ref[Connection]] = {}
+"""All connections of this process. Threads come and go meanwhile: `list` of it is one step, a weak set's is not."""
+
 LONG = 0.02
 """Seconds after which the one inside tries more rarely: the writer it waits for does not seem to be running."""
 
@@ -39,13 +46,17 @@ class Connection:
         """Whether it failed in a way that a new connection may cure."""
         self._place, self._url, self._now = place, url, now
         self._gate: Gate | None = None
-        self._log = 0
+        self._log = self._file = 0  # inodes
+        self._refuse_company_adrift()
         # SQLite's own waiting is off (timeout=0): it starves. isolation_level=None: we begin transactions ourselves.
         try:
             self._sqlite = sqlite3.connect(place.path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as exc:
             raise explained(exc, url) from exc
+        if hasattr(self._sqlite, "setconfig"):  # Python 3.12: whoever leaves last does not tidy the log away
+            self._sqlite.setconfig(_NO_CHECKPOINT_ON_CLOSE, True)
         self._execute = self._sqlite.execute
+        _open[id(self)] = weakref.ref(self)
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
         """Execute one statement, to its end: with RETURNING it is not committed before the last row was fetched.
@@ -82,7 +93,7 @@ class Connection:
 
     def settle(self) -> None:
         """Remember which log we write to. Called when the database has been read once, so that there is one."""
-        self._log = os.stat(self._place.log).st_ino
+        self._log, self._file = os.stat(self._place.log).st_ino, os.stat(self._place.path).st_ino
 
     def adrift(self) -> bool:
         """Whether the log that we write to is not the one that others read any more.
@@ -97,16 +108,17 @@ class Connection:
             return True
 
     def close(self) -> None:
-        """Close it, unless it is adrift: it would tidy away what is not its own."""
-        self._end_gate()
-        if self._log and self.adrift():
-            bury(self._sqlite)
-        else:
-            with contextlib.suppress(sqlite3.Error):
-                self._sqlite.close()
+        """Close it. SQLite itself sees to it that nothing is tidied away if the file is not the one at its path."""
+        _open.pop(id(self), None)
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.end()
+        with contextlib.suppress(sqlite3.Error):
+            self._sqlite.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: never touch it again."""
+        _open.pop(id(self), None)
         bury(self._sqlite)
         if self._gate is not None:
             self._gate.leave_to_parent()
@@ -156,10 +168,16 @@ class Connection:
                 self._gate = Gate(self._place.gate)
         return self._gate
 
-    def _end_gate(self) -> None:
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            gate.end()
+    def _refuse_company_adrift(self) -> None:
+        """All connections of a process to one file share what SQLite knows of its log: one adrift spoils a new one."""
+        file = os.stat(self._place.path).st_ino
+        company = [other for reference in list(_open.values()) if (other := reference()) is not None]
+        if any(other._file == file and other.adrift() for other in company):
+            raise StoreUnavailable(
+                self._url,
+                "its log was deleted under this process, which has other clients of it that have not noticed yet; "
+                "close them, and let no other code open or delete the database file",
+            )
 
     def _roll_back(self) -> None:
         if not self._sqlite.in_transaction:

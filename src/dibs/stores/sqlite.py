@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dibs.errors import LossReason
 from dibs.holder import Holder, LockState
-from dibs.ports.sqlite import BlockingPort, Port, WorkerPort
+from dibs.ports.sqlite import Port, port_for
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import Runtime
 from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_view
@@ -26,8 +26,7 @@ from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 def open_url(url: str, namespace: str, runtime: Runtime) -> SQLiteStore:
     """Make the store for the file that *url* names."""
     database = Database(path_of(url), namespace, runtime.now, prepare)
-    port = BlockingPort(database, runtime) if runtime.blocking else WorkerPort(database, runtime)
-    return SQLiteStore(port, runtime)
+    return SQLiteStore(port_for(database, runtime), runtime)
 
 
 class SQLiteStore(Store):

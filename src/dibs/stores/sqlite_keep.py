@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _OURS = "namespace=?1 AND name=?2 AND token=?3"
 _HOLDS = f"{_OURS} AND ends > ?4 AND boot=?5"
 
-RENEW = f"UPDATE lease SET ends=?6 WHERE {_HOLDS} RETURNING 1"
+RENEW = f"UPDATE lease SET ends=max(ends, ?6) WHERE {_HOLDS} RETURNING 1"
 
 GIVE_BACK = f"""UPDATE lease SET token=NULL, ends=?4 WHERE {_HOLDS}
     AND NOT EXISTS (SELECT 1 FROM waiter WHERE waiter.namespace=?1 AND waiter.name=?2)"""

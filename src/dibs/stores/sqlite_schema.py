@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 APPLICATION = 0x64696273  # "dibs"
 VERSION = 1
 
+# One statement, so that it sees one moment: somebody else may be making the tables just now.
+IDENTITY = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+    FROM pragma_application_id, pragma_user_version"""
+
 TABLES = (
     # One row for each name that was ever locked. It is never deleted: the fence outlives release and eviction.
     """CREATE TABLE lease (
@@ -68,7 +72,7 @@ def prepare(db: Database) -> None:
 
 def _is_empty(db: Database) -> bool:
     """Whether nothing is in the file yet. If something is, it has to be ours, and of a version that we know."""
-    (application,), (version,) = db.rows("PRAGMA application_id")[0], db.rows("PRAGMA user_version")[0]
+    application, version, tables = db.rows(IDENTITY)[0]
     if application == APPLICATION:
         if version > VERSION:
             raise Misuse(
@@ -76,6 +80,6 @@ def _is_empty(db: Database) -> bool:
                 "update dibs here, or choose another path"
             )
         return False
-    if application or version or db.row("SELECT 1 FROM sqlite_schema LIMIT 1"):
+    if application or version or tables:
         raise Misuse(f"{db.url} is the database of another program; nothing was changed; choose another path")
     return True
