@@ -24,7 +24,7 @@ from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.turns import Turns
-from dibs.errors import LeaseLost, Misuse, StoreUnavailable
+from dibs.errors import LeaseLost, Misuse
 from dibs.holder import Holder, LockState
 from dibs.runtime import Runtime
 from dibs.stores.guarantees import Guarantees
@@ -159,8 +159,8 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        await self._give_back_all()
-        await self.keeper.stop(CLOSING)
+        held = [lease for ref in self._held.values() if (lease := ref()) is not None]
+        await self.keeper.stop(held, CLOSING)
         await self.store.close()
 
     def inheritable(self) -> tuple[int, ...]:
@@ -234,15 +234,6 @@ class Client:
     def step_budget(self, ttl: float) -> float:
         """Seconds for one request about a lease of *ttl*."""
         return min(LONGEST_STEP, ttl / 2)
-
-    async def _give_back_all(self) -> None:
-        for ref in list(self._held.values()):
-            lease = ref()
-            if lease is not None and lease.lost.can_happen:
-                try:
-                    await lease.release()
-                except (LeaseLost, StoreUnavailable):
-                    continue  # lost: its holder sees it; unreachable: the keeper tries for what is left of CLOSING
 
     def _forked(self) -> None:
         self.store.forked()

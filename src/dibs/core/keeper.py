@@ -87,18 +87,18 @@ class Keeper:
         now = self._runtime.now()
         self._add(now, Return(name, token, now + ttl))
 
-    async def stop(self, within: float) -> None:
-        """End, and try for *within* seconds to give back what is still to be given back."""
+    async def stop(self, leases: Sequence[Lease], within: float) -> None:
+        """End: give up *leases*, and try for *within* seconds to give back all that is still to be given back."""
         deadline = Deadline(self._runtime.now, within)
         with self._mutex:
             self._stopped, job = True, self._job
             if self._bell is not None:
                 self._bell.set()
+        for lease in leases:
+            lease.leave()  # after the stop: at the end of an interpreter no thread can be started any more
         if job is not None:
             await job.join(deadline.left())
-        for entry in self._schedule:
-            if isinstance(entry, Return) and not entry.done and not deadline.passed():
-                await self._return(entry, deadline.left())
+        await self._give_back_the_rest(deadline)
 
     # --- the job -------------------------------------------------------------------------------------------
 
@@ -202,6 +202,18 @@ class Keeper:
             if not entry.done and self._runtime.now() < entry.until:
                 entry.failures += 1
                 self._add(self._runtime.now() + retry_after(entry.failures, 2.0), entry)
+
+    async def _give_back_the_rest(self, deadline: Deadline) -> None:
+        failures = 0
+        while rest := [entry for entry in self._schedule if isinstance(entry, Return) and not entry.done]:
+            if failures:
+                await self._runtime.sleep(min(deadline.left(), retry_after(failures, 2.0)))
+            if deadline.passed():
+                return
+            failures += 1
+            for entry in rest:
+                if not await self._return(entry, min(deadline.left(), RETURN_BUDGET)):
+                    break
 
     async def _return(self, entry: Return, within: float) -> bool:
         try:

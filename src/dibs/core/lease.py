@@ -152,7 +152,7 @@ class Lease:
         """Give the lock back; say `LeaseLost` if it was lost, unless the body raises something of its own."""
         interrupted = self._disarm(exc)
         if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
-            self._leave_to_keeper()
+            self.leave()
             return
         try:
             await self.release()
@@ -181,6 +181,13 @@ class Lease:
     def held_by(self, owner: object) -> bool:
         """Whether *owner*, a task or thread, acquired it and it is still held."""
         return self.owner is owner and self.lost.can_happen
+
+    def leave(self) -> None:
+        """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
+        if self.lost.settle():
+            self._given_up = "released"
+            self._client.forget(self)
+            self._client.keeper.give_back(self.name, self.token, self.ttl)
 
     def arm(self) -> None:
         """Let a loss cancel the current task, where the runtime can and the lock asks for it."""
@@ -216,12 +223,6 @@ class Lease:
         if reason is not None and not again:
             self.lost.found(reason)
             self._raise_if_lost()
-
-    def _leave_to_keeper(self) -> None:
-        if self.lost.settle():
-            self._given_up, self._undelivered = "released", True
-            self._client.forget(self)
-            self._client.keeper.give_back(self.name, self.token, self.ttl)
 
     def _raise_if_lost(self) -> None:
         reason = self.lost.reason

@@ -1,0 +1,156 @@
+"""The keeper: one for each client, which renews, tries again, and gives back what could not be given back."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from core.worlds import CoreTests
+from dibs.core.keeper import retry_after
+from dibs.errors import LeaseLost, StoreUnavailable
+from dibs.testing.contract.ownership import holds, is_free
+from dibs.testing.contract.watched import drop_reply, hang, refuse
+from dibs.testing.contract.world import STEP, World
+
+
+class TestKeeper(CoreTests):
+    async def test_one_failed_renewal_is_not_a_loss(self, world: World) -> None:
+        client = world.client()
+        wire = world.wire(client)
+        for fault in (refuse, drop_reply):
+            wire.spoil("renew", fault)
+        lease = await client.lock(world.name(), ttl=0.6).acquire(timeout=0)
+        await world.until(lambda: asked(world, "renew", 3))
+        await world.sleep(0.05)
+        assert not lease.lost
+        assert lease.expires_in() > 0.4
+
+    async def test_a_renewal_whose_answer_was_lost_does_not_extend_the_holders_time(self, world: World) -> None:
+        client = world.client()
+        lease = await client.lock(world.name(), ttl=20).acquire(timeout=0)
+        before = lease.lost.deadline
+        world.wire(client).spoil("renew", drop_reply)
+        with pytest.raises(StoreUnavailable):
+            await lease.renew()
+        assert lease.lost.deadline == before
+        assert not lease.lost
+
+    async def test_a_release_that_nobody_heard_is_repeated_until_it_is_heard(self, world: World) -> None:
+        client = world.client()
+        wire = world.wire(client)
+        lease = await client.lock(world.name()).acquire(timeout=0)
+        for _ in range(3):
+            wire.spoil("release", refuse)
+        with pytest.raises(StoreUnavailable):
+            await lease.release()
+        await world.until(lambda: is_free(world, lease.name))
+        assert wire.asked["release"] == 4
+
+    async def test_a_failed_release_can_be_called_again(self, world: World) -> None:
+        client = world.client()
+        lease = await client.lock(world.name()).acquire(timeout=0)
+        for fault in (refuse, drop_reply):
+            world.wire(client).spoil("release", fault)
+            with pytest.raises(StoreUnavailable):
+                await lease.release()
+        await lease.release()
+        assert await is_free(world, lease.name)
+        assert not lease.lost
+
+    async def test_a_hanging_renewal_hides_no_loss(self, world: World) -> None:
+        client = world.client()
+        world.wire(client).spoil_every("renew", hang(world.runtime))
+        lease = await client.lock(world.name(), ttl=0.2).acquire(timeout=0)
+        began = world.now()
+        assert await lease.lost.wait(STEP)
+
+        async def took() -> float:
+            return world.now() - began
+
+        await world.measured(took, at_least=0.15, at_most=0.2 + 0.3)
+
+    async def test_a_keeper_ends_when_nothing_is_left_and_begins_again(self, world: World) -> None:
+        client = world.client()
+        for _ in range(3):
+            lease = await client.lock(world.name(), ttl=0.3).acquire(timeout=0)
+            await world.sleep(0.15)
+            assert not lease.lost
+            await lease.release()
+        lease = await client.lock(world.name(), ttl=0.4).acquire(timeout=0)
+        await world.sleep(0.5)
+        assert not lease.lost
+
+    async def test_a_lease_that_nobody_refers_to_is_not_renewed(self, world: World) -> None:
+        client, name = world.client(), world.name()
+        await client.lock(name, ttl=0.2).acquire(timeout=0)
+        gc.collect()
+        await world.until(lambda: is_free(world, name), within=1.0)
+        assert world.asks("renew") == 0
+
+    async def test_a_dropped_lease_does_not_keep_its_own_task_from_acquiring_again(self, world: World) -> None:
+        client, name = world.client(), world.name()
+        first = (await client.lock(name, ttl=0.2).acquire(timeout=0)).fence
+        gc.collect()
+        assert (await client.lock(name).acquire(timeout=STEP)).fence > first
+
+    async def test_closing_gives_back_what_was_still_to_be_given_back(self, world: World) -> None:
+        client = world.client()
+        lease = await client.lock(world.name()).acquire(timeout=0)
+        for _ in range(2):
+            world.wire(client).spoil("release", refuse)
+        with pytest.raises(StoreUnavailable):
+            await lease.release()
+        await client.close()
+        assert await is_free(world, lease.name)
+
+    async def test_closing_ends_in_time_although_the_store_hangs(self, world: World) -> None:
+        client = world.client()
+        leases = [await client.lock(world.name(), ttl=3).acquire(timeout=0) for _ in range(5)]
+        world.wire(client).spoil_every("release", hang(world.runtime))
+
+        async def attempt() -> float:
+            began = world.now()
+            await client.close()
+            return world.now() - began
+
+        await world.measured(attempt, at_least=0, at_most=2.5)
+        assert leases
+
+    async def test_a_renewal_that_is_confirmed_too_late_revives_nothing(self, world: World) -> None:
+        client = world.client()
+        lease = await client.lock(world.name(), ttl=0.2).acquire(timeout=0)
+
+        async def late(step: object, within: float) -> object:
+            answer = await step()  # type: ignore[operator]
+            await world.sleep(0.3)
+            return answer
+
+        world.wire(client).spoil("renew", late)
+        assert await lease.lost.wait(STEP)
+        with pytest.raises(LeaseLost):
+            lease.check()
+        await world.sleep(0.2)
+        assert lease.lost
+        await world.until(lambda: is_free(world, lease.name), within=0.5)
+
+    async def test_renewing_by_hand_extends_the_lease(self, world: World) -> None:
+        lease = await world.client().lock(world.name(), ttl=20).acquire(timeout=0)
+        await world.sleep(0.05)
+        left = lease.expires_in()
+        await lease.renew()
+        assert lease.expires_in() > left
+        assert await holds(world, lease.name) == lease.fence
+
+
+def test_a_failed_request_is_tried_again_after_100_ms_doubling_to_a_second() -> None:
+    assert [retry_after(failures, 30) for failures in range(1, 6)] == [0.1, 0.2, 0.4, 0.8, 1.0]
+    assert retry_after(10_000, 30) == 1.0
+
+
+def test_a_short_lease_is_tried_again_sooner() -> None:
+    assert retry_after(1, 0.2) == pytest.approx(0.01)
+
+
+async def asked(world: World, step: str, times: int) -> bool:
+    return world.asks(step) >= times
