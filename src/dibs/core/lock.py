@@ -62,7 +62,8 @@ class Lock:
                 return self._leased(call.ask, *answer)
             if wait == 0:
                 raise call.refused()
-        return self._leased(call.ask, *await call.wait())
+        answer = await call.wait()
+        return self._leased(call.ask, *answer)  # only now: the call may have gone on under a new token
 
     async def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now, else return None. Raises only if the store is broken."""
