@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core.deadline import Deadline
+from dibs.core.keeper import RETURN_BUDGET
 from dibs.core.loss import valid_until
 from dibs.errors import Misuse, NotAcquired, OutcomeUnknown, StoreUnavailable
 from dibs.stores.store import Ask, Busy, Grant
@@ -27,7 +28,10 @@ PATIENCE = 10.0
 """Seconds for which a waiter that has already been answered goes on asking a store that stopped answering."""
 
 PARTING = 0.04
-"""Seconds that a step may take although less is left, and that leaving may take; the keeper does the rest."""
+"""Seconds after the deadline at which the last ask and the leaving have ended; the keeper does the rest."""
+
+LEAST = 0.005
+"""Seconds below which a request is not even begun, but left to the keeper."""
 
 BLIP = 1.0
 """Seconds: if the store failed for less than this when the time was up, its last answer, busy, still counts."""
@@ -106,7 +110,7 @@ class Acquiring:
             if self._client.runtime.now() < valid_until(sent_at, answer.ttl):
                 return answer, sent_at
             # It was granted too long ago to be of use: give it back, and ask anew under a new token.
-            await self._client.give_back(self.ask.name, self.ask.token, self._ttl)
+            await self._give_back()
             if self._deadline.passed():
                 raise self.refused()
             self.ask = self.ask._replace(token=self._client.runtime.token())
@@ -135,18 +139,30 @@ class Acquiring:
     def _step_budget(self) -> float:
         """What one request may take: what is left, and a part of the ttl; a single try may take that part."""
         longest = min(LONGEST_STEP, self._ttl / 2)
-        return longest if self._timeout == 0 else min(max(self._deadline.left(), PARTING), longest)
+        return longest if self._timeout == 0 else min(self._deadline.left(PARTING), longest)
 
     async def _leave(self, error: BaseException) -> None:
         """Give back what may have been taken, and the ticket."""
-        client, ask = self._client, self.ask
         if isinstance(error, Misuse):
             return  # refused before anything was sent
         if isinstance(error, StoreUnavailable):
-            if ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:
-                client.keeper.give_back(ask.name, ask.token, self._ttl)
+            if self.ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:
+                self._leave_to_keeper()
+        elif isinstance(error, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
+            self._leave_to_keeper()
         elif isinstance(error, NotAcquired):
-            if ask.queue:
-                await client.give_back(ask.name, ask.token, self._ttl, within=PARTING)
+            if self.ask.queue:
+                await self._give_back()
         else:
-            await client.give_back(ask.name, ask.token, self._ttl)
+            await self._client.give_back(self.ask.name, self.ask.token, self._ttl)
+
+    async def _give_back(self) -> None:
+        """Give back in what is left of the budget, else in the background."""
+        within = min(self._deadline.left(PARTING), RETURN_BUDGET)
+        if within >= LEAST:
+            await self._client.give_back(self.ask.name, self.ask.token, self._ttl, within=within)
+        else:
+            self._leave_to_keeper()
+
+    def _leave_to_keeper(self) -> None:
+        self._client.keeper.give_back(self.ask.name, self.ask.token, self._ttl)

@@ -15,9 +15,9 @@ class Deadline:
         self._now = now
         self._at = math.inf if timeout is None else now() + timeout
 
-    def left(self) -> float:
-        """Seconds that are left: 0 when it has passed, infinity if it never does."""
-        return max(0.0, self._at - self._now())
+    def left(self, grace: float = 0.0) -> float:
+        """Seconds that are left, and *grace* more: 0 when that has passed, infinity if it never does."""
+        return max(0.0, self._at + grace - self._now())
 
     def passed(self) -> bool:
         """Whether nothing is left."""

@@ -213,7 +213,7 @@ class Lease:
         self._undelivered = True
         try:
             reason = await client.store.release(self.name, self.token, client.step_budget(self.ttl))
-        except StoreUnavailable:
+        except (StoreUnavailable, GeneratorExit):  # the latter: the coroutine is being closed, and cannot await
             client.keeper.give_back(self.name, self.token, self.ttl)
             raise
         except BaseException:
