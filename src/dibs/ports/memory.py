@@ -68,7 +68,8 @@ class MemoryServer:
         with self._mutex:
             now, record = self._now(), self._records.setdefault((space, who.name), Record())
             self._end_if_over(record, now)
-            if record.token == token:
+            if record.token == token:  # whoever asks counts the ttl from now, so must we: it may be long since granted
+                record.expires_at = max(record.expires_at, now + ttl)
                 return record.fence
             next_token = next(iter(record.line), token)
             reserved = RESERVED_FOR - (now - record.free_since)
@@ -82,13 +83,15 @@ class MemoryServer:
                 return record.line[next_token].who, reserved
             return self._shown(record, now), record.expires_at - now
 
-    def renew(self, space: str, name: str, token: str, ttl: float) -> LossReason | None:
-        """Extend the grant of *token*, or say why it is over."""
+    def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
+        """Extend the grant of *token* with this *fence*, or say why it is over. It never gets shorter."""
         with self._mutex:
             now, record = self._now(), self._records.get((space, name), Record())
             reason = self._why_not_held(record, token, now)
+            if reason is None and record.fence != fence:  # an ask that came late was granted, after that grant ended
+                reason = LossReason.TAKEN
             if reason is None:
-                record.expires_at = now + ttl
+                record.expires_at = max(record.expires_at, now + ttl)
             return reason
 
     def release(self, space: str, name: str, token: str) -> LossReason | None:

@@ -48,7 +48,7 @@ class MemoryStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """Extend each."""
-        return [self._server.renew(self._space, claim.name, claim.token, claim.ttl) for claim in claims]
+        return [self._server.renew(self._space, *claim) for claim in claims]
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Give back the grant or the ticket."""

@@ -6,8 +6,12 @@ happen) or `OutcomeUnknown` (it may have). A store never turns an unknown into a
 The rules that the core relies on, and `dibs.testing.contract` checks:
 
 - A step ends within *within* seconds (plus 50 ms), whatever the server does.
-- `grant` is idempotent for its token: asked again with the same token it answers with the same fence.
-- `renew` and `release` compare the token inside the store and never create or revive anything.
+- `grant` is idempotent for its token: asked again with the same token it answers with the same fence, and the ttl
+  counts from then. (An earlier ask may be carried out late, after it was answered with busy: whoever then asks again
+  cannot know how long ago it was granted.)
+- `renew` and `release` compare the token inside the store and never create or revive anything. Where an ask can be
+  carried out long after it was sent, `renew` compares the fence too: the token may have been granted anew by then.
+- `renew` never shortens: a lease that was handed over is kept by two, and each counts on what it was told.
 - Times are the store's own; *ttl* is a length, never a moment.
 - A step that was cancelled may still happen; the core then calls `release` with the same token, and the store
   carries that out after the cancelled step.
