@@ -60,9 +60,12 @@ def test_the_lock_of_a_killed_wrapper_is_free_only_when_its_command_is_gone(box:
 
 
 def test_no_guard_is_left_when_the_command_has_ended(box: Sandbox) -> None:
-    before = guards()
-    box.dibs("run", "x", "--", "true")
-    assert guards() <= before
+    process = box.start("run", "x", "--", "sh", "-c", "echo > ready; while [ ! -e go ]; do sleep 0.02; done")
+    until(lambda: box.file("ready").exists())
+    [guard] = guards() & children(process.pid)
+    box.file("go").touch()
+    assert finished(process) == (0, "", "")
+    assert not alive(guard)
 
 
 def test_the_guard_hears_no_signal_and_holds_no_stream(box: Sandbox) -> None:

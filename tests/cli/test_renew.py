@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from .processes import Sandbox, until
 
 
@@ -31,3 +34,13 @@ def test_a_lease_that_was_lost_stays_lost(box: Sandbox) -> None:
     assert done.stderr.startswith("dibs: the lease on 'x'")
     assert done.stderr.count("\n") == 1
     assert box.holder("x") is None
+
+
+def test_the_holder_stays_who_it_was(box: Sandbox) -> None:
+    """The command of `dibs run` may renew: its wrapper stays the holder, and its death still frees the lock."""
+    script = f"{sys.executable} -m dibs renew && echo > ready && sleep 60"
+    process = box.start("run", "x", "--", "sh", "-c", script, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: box.file("ready").exists())
+    assert box.holder("x")["pid"] == process.pid
+    process.kill()
+    assert box.dibs("run", "-w", "5", "x", "--", "true").returncode == 0

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 
 from dibs.cli.exits import Exit, exit_for
@@ -36,9 +37,22 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what *argv* says and return the exit code; every error of ours is one line on stderr."""
+    """Do what *argv* says and return the exit code; every error of ours is one line on stderr.
+
+    Without *argv* this is the program itself, and ends the process: leaving all to Python's own end would cost
+    `dibs run` 8 ms of its 60. Clients have been closed by then.
+    """
+    if argv is not None:
+        return _code(argv)
+    code = _code(sys.argv[1:])
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def _code(argv: Sequence[str]) -> int:
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(list(argv))
     except (DibsError, CannotWriteError, KeyboardInterrupt) as error:
         return _told(error)
     except Exception:  # noqa: BLE001 - so as not to end with Python's 1, which the guarded command might have meant
