@@ -63,6 +63,8 @@ takes a part of that."""
 
 NOT_MIRRORED = {
     "contract": "dibs.testing.contract, on every store in every runtime",
+    "processes": "the whole, in real processes",
+    "servers": "what starts real servers for the tests",
     "simulation": "the whole, in many seeded histories",
     "test_imports.py": "the rules of this file",
     "test_docs.py": "README.md and docs/",
