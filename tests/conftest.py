@@ -1,0 +1,113 @@
+"""The real servers that tests ask for by name; what they are is in tests/servers/.
+
+Servers that start in a moment are a test's own where tests break them. The others are shared: each test gets them
+empty, running, and with the settings of a new one, whatever the test before did to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import cast
+
+import pytest
+
+from dibs.testing.proxy import FaultProxy
+from servers.certificates import Certificates
+from servers.clock import Clock
+from servers.cluster import RedisCluster
+from servers.node import Node
+from servers.redis import RedisServer
+from servers.sentinel import SentinelTrio
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[RedisServer]:
+    with RedisServer("redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_valkey() -> Iterator[RedisServer]:
+    with RedisServer("valkey") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_redis_tls(certificates: Certificates) -> Iterator[RedisServer]:
+    with RedisServer(tls=certificates) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_redis_cluster() -> Iterator[RedisCluster]:
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority of our own, and certificates for a server and a client on this machine."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def redis_server(shared_redis: RedisServer) -> RedisServer:
+    """A Redis that keeps nothing on disk."""
+    shared_redis.reset()
+    return shared_redis
+
+
+@pytest.fixture
+def valkey_server(shared_valkey: RedisServer) -> RedisServer:
+    """A Valkey that keeps nothing on disk."""
+    shared_valkey.reset()
+    return shared_valkey
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def redis_or_valkey(request: pytest.FixtureRequest) -> RedisServer:
+    """The test runs once with each."""
+    return cast("RedisServer", request.getfixturevalue(f"{request.param}_server"))
+
+
+@pytest.fixture
+def redis_tls(shared_redis_tls: RedisServer) -> RedisServer:
+    """A Redis that speaks only TLS, with a certificate of an authority of our own."""
+    shared_redis_tls.reset()
+    return shared_redis_tls
+
+
+@pytest.fixture
+def redis_cluster(shared_redis_cluster: RedisCluster) -> RedisCluster:
+    """Three masters; a slot that a test moved stays where it is."""
+    shared_redis_cluster.reset()
+    return shared_redis_cluster
+
+
+@pytest.fixture
+def sentinel() -> Iterator[SentinelTrio]:
+    """Three sentinels, a master and a replica; the test's own."""
+    with SentinelTrio() as trio:
+        yield trio
+
+
+@pytest.fixture
+def start_redis() -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers of the test's own, with the arguments of `RedisServer`."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(RedisServer(*args, **options))
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """A wall clock to give to a server: ``start_redis(clock=clock)``, then ``clock.shift(60)``."""
+    with Clock() as clock:
+        yield clock
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[Callable[[Node], FaultProxy]]:
+    """Puts a proxy before a server: ``fault_proxy(redis_server)``."""
+    with ExitStack() as stack:
+        yield lambda server: stack.enter_context(FaultProxy(server.address))

@@ -1,0 +1,81 @@
+"""A server's process: it ends with the test run, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+PATIENCE = 20.0
+"""Seconds for a server to answer, on a busy machine."""
+
+GUARD = 'read -r _ || kill -s KILL -- "-$1"'
+"""Ends the process group $1 unless it is told a line: when this interpreter is gone, even by kill -9, its pipe ends."""
+
+
+class Process:
+    """A running program and those it started, as one process group."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._command, self._log = command, log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+                process_group=0,
+            )
+        self.pid = self._process.pid
+        self._guard = subprocess.Popen(
+            ["sh", "-c", GUARD, "guard", str(self.pid)], stdin=subprocess.PIPE, process_group=0
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended; stopped counts as running."""
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of it."""
+        os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """End it now; it cannot object. Once ended, this does nothing."""
+        if self.runs:
+            self.signal(signal.SIGKILL)
+        self.ended()
+
+    def ended(self) -> None:
+        """Wait for its end."""
+        self._process.wait(PATIENCE)
+        if self._guard.poll() is None:
+            self._guard.communicate(b"\n")
+
+    def until(self, ready: Callable[[], bool]) -> None:
+        """Wait until *ready*, which may raise `OSError` so far; fail if it ends, or after a long time."""
+        last: object = None
+        end = time.monotonic() + PATIENCE
+        while self.runs and time.monotonic() < end:
+            try:
+                if ready():
+                    return
+            except OSError as exc:
+                last = exc
+            time.sleep(0.003)
+        state = "is not ready" if self.runs else "has ended"
+        self.kill()
+        log = self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        raise RuntimeError(f"{' '.join(self._command)} {state} ({last}):\n{log}")
+
+
+def until(truth: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Wait until *truth*, told by real servers; fail with *what* did not happen."""
+    end = time.monotonic() + patience
+    while not truth():
+        assert time.monotonic() < end, f"not within {patience:g} s: {what}"
+        time.sleep(0.01)
