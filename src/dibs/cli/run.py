@@ -191,11 +191,13 @@ def _guard(keep: Sequence[int]) -> Guard | None:
 
 
 def _environment(args: argparse.Namespace, lease: Lease) -> dict[str, str]:
+    from dibs.core.connecting import EMBEDDED  # noqa: PLC0415 - loaded by now
+
     return {
         **os.environ,
         "DIBS_NAME": lease.name,
         "DIBS_NAMESPACE": namespace_of(args),
-        "DIBS_URL": args.url or os.environ.get("DIBS_URL") or "sqlite:",
+        "DIBS_URL": args.url or os.environ.get("DIBS_URL") or EMBEDDED,
         "DIBS_FENCE": str(lease.fence),
         "DIBS_TOKEN": lease.to_str(),
     }
