@@ -29,6 +29,7 @@ class RedisCluster:
     def __init__(self, kind: Kind = "redis") -> None:
         self.kind = kind
         self._stack = ExitStack()
+        self._buses: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -75,10 +76,12 @@ class RedisCluster:
         owner = self.owner(slot)
         to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", self._id(owner))
         owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", self._id(to))
-        yield
-        self.move_keys(slot, to)
-        for node in [to, owner, *self.nodes]:  # the new owner first, so that no moment is without one
-            node.command("CLUSTER", "SETSLOT", slot, "NODE", self._id(to))
+        try:
+            yield
+        finally:
+            self.move_keys(slot, to)
+            for node in [to, owner, *self.nodes]:  # the new owner first, so that no moment is without one
+                node.command("CLUSTER", "SETSLOT", slot, "NODE", self._id(to))
 
     def move_keys(self, slot: int, to: RedisServer, count: int = 1_000) -> None:
         """Move so many keys of a slot that is being moved, while it stays on its way."""
@@ -100,14 +103,12 @@ class RedisCluster:
         for node in self.nodes:
             node.reset()
 
-    _buses: dict[int, int]
-
     def _node(self, stack: ExitStack) -> RedisServer:
         bus = Port()
         stack.callback(bus.give_back)
         config = ["cluster-enabled yes", f"cluster-port {bus.number}", f"cluster-node-timeout {NODE_TIMEOUT_MS}"]
         node = stack.enter_context(RedisServer(self.kind, config=config))
-        self._buses = {**getattr(self, "_buses", {}), node.port: bus.number}
+        self._buses[node.port] = bus.number
         return node
 
     def _share_slots(self) -> None:

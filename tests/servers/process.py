@@ -32,7 +32,11 @@ class Process:
             )
         self.pid = self._process.pid
         self._guard = subprocess.Popen(
-            ["sh", "-c", GUARD, "guard", str(self.pid)], stdin=subprocess.PIPE, process_group=0
+            ["sh", "-c", GUARD, "guard", str(self.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # else it keeps a pipe open that somebody reads the test results from
+            stderr=subprocess.DEVNULL,
+            process_group=0,
         )
 
     @property

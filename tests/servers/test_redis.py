@@ -145,7 +145,7 @@ def test_no_server_outlives_the_test_run(tmp_path: Path) -> None:
     script = "from servers.redis import RedisServer; s = RedisServer().__enter__(); print(s.pid, flush=True); input()"
     run = subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
