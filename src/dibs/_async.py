@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Literal, ParamSpec, TypeVar
 
-from dibs.core.checks import Seconds
+from dibs.core.checks import Seconds, checked_options
 from dibs.core.client import DEFAULT_TTL, Client
 from dibs.core.connecting import connected
 from dibs.core.lock import Lock
@@ -65,6 +65,7 @@ def locked(
     on_lost: Literal["cancel", "flag"] = "cancel",
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """Decorate an async function with a lock of the default client, as `Client.locked` does."""
+    checked_options(name, ttl, timeout, note, max_hold, on_lost)  # here, and not when there is a loop
 
     def make(made_name: str) -> Lock:
         return lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dibs.errors import Misuse
 
@@ -18,10 +18,40 @@ LONGEST_TIME = 10 * 365 * 86_400.0
 """Ten years: longer is a mistake of units, and every store can express it."""
 
 
+class Options(NamedTuple):
+    """What describes a lock, checked."""
+
+    name: str
+    ttl: float
+    timeout: float | None
+    note: str
+    max_hold: float | None
+    on_lost: str
+
+
+def checked_options(
+    name: object,
+    ttl: object,
+    timeout: object,
+    note: object,
+    max_hold: object,
+    on_lost: object,
+    shortest_ttl: float = 0.0,
+) -> Options:
+    """Return the options of a lock if there can be such a lock."""
+    length = checked_length(ttl, "ttl", at_least=shortest_ttl)
+    longest = None if max_hold is None else checked_length(max_hold, "max_hold")
+    if longest is not None and longest < length:
+        raise Misuse(f"max_hold={shown(max_hold)} is shorter than ttl={shown(ttl)}; lower the ttl too")
+    if on_lost not in ("cancel", "flag"):
+        raise Misuse(f'on_lost={shown(on_lost)}: it is "cancel" or "flag"')
+    return Options(checked_name(name), length, checked_timeout(timeout), checked_note(note), longest, str(on_lost))
+
+
 def checked_name(name: object, what: str = "name") -> str:
     """Return *name* if it can name a lock."""
     if not isinstance(name, str):
-        raise Misuse(f"a {what} is text (str), not {type(name).__name__}: {name!r}")
+        raise Misuse(f"a {what} is text (str), not {type(name).__name__}: {shown(name)}")
     if not name:
         raise Misuse(f"a {what} is not empty")
     if len(name) * 4 > LONGEST_NAME or not name.isascii():
@@ -49,7 +79,7 @@ def checked_timeout(timeout: object) -> float | None:
         return None
     value = _finite(timeout, "timeout")
     if value < 0:
-        raise Misuse(f"timeout={timeout!r}: None waits for ever and 0 tries once; negative means nothing")
+        raise Misuse(f"timeout={shown(timeout)}: None waits for ever and 0 tries once; negative means nothing")
     return value
 
 
@@ -57,24 +87,32 @@ def checked_length(value: object, what: str, *, at_least: float = 0.0) -> float:
     """Return *value*, a length of time above zero, in seconds."""
     seconds = _finite(value, what)
     if seconds <= 0:
-        raise Misuse(f"{what}={value!r}: it must be more than 0 seconds")
+        raise Misuse(f"{what}={shown(value)}: it must be more than 0 seconds")
     if seconds < at_least:
-        raise Misuse(f"{what}={value!r}: this store cannot express less than {at_least:g} seconds")
+        raise Misuse(f"{what}={shown(value)}: this store cannot express less than {at_least:g} seconds")
     return seconds
 
 
 def _finite(value: object, what: str) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Misuse(f"{what}={value!r}: it is a number of seconds or a timedelta")
-    if not math.isfinite(value) or value > LONGEST_TIME:
-        raise Misuse(f"{what}={value!r}: it must be finite and at most ten years, in seconds")
-    return float(value)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise Misuse(f"{what}={shown(value)}: it is a number of seconds or a timedelta")
+    if abs(seconds) > LONGEST_TIME or not math.isfinite(seconds):  # in this order: huge integers are not floats
+        raise Misuse(f"{what}={shown(value)}: it must be finite and at most ten years, in seconds")
+    return float(seconds)
 
 
 def checked_fence(fence: object) -> int:
     """Return *fence* if it can be one: an integer from 1 to 2^63 - 1."""
     if isinstance(fence, bool) or not isinstance(fence, int) or not 0 < fence < 2**63:
-        raise Misuse(f"fence={fence!r}: it is a positive whole number below 2^63, as in `lease.fence`")
+        raise Misuse(f"fence={shown(fence)}: it is a positive whole number below 2^63, as in `lease.fence`")
     return fence
+
+
+def shown(value: object) -> str:
+    """The value as an error names it: whole if it is short."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = f"an {type(value).__name__} that is too large to show"
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -13,10 +13,9 @@ from dibs.core.acquiring import LONGEST_STEP
 from dibs.core.checks import (
     Seconds,
     checked_fence,
-    checked_length,
     checked_name,
     checked_note,
-    checked_timeout,
+    checked_options,
 )
 from dibs.core.entered import Entered
 from dibs.core.keeper import RETURN_BUDGET, Keeper
@@ -86,13 +85,8 @@ class Client:
         finds it taken. *on_lost*, for async code: ``"cancel"`` cancels the body of ``async with`` when the lease is
         lost, ``"flag"`` only sets `Lease.lost`. Lengths are seconds or timedeltas.
         """
-        length = checked_length(ttl, "ttl", at_least=self.store.shortest_ttl)
-        longest = None if max_hold is None else checked_length(max_hold, "max_hold")
-        if longest is not None and longest < length:
-            raise Misuse(f"max_hold={max_hold!r} is shorter than ttl={ttl!r}; lower the ttl too")
-        if on_lost not in {"cancel", "flag"}:
-            raise Misuse(f'on_lost={on_lost!r}: it is "cancel" or "flag"')
-        return Lock(self, checked_name(name), length, checked_timeout(timeout), checked_note(note), longest, on_lost)
+        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, self.store.shortest_ttl)
+        return Lock(self, *options)
 
     def locked(
         self,
@@ -136,7 +130,7 @@ class Client:
     async def holders(self, prefix: str = "") -> list[Holder]:
         """List who holds the locks whose names begin with *prefix*."""
         self.enter()
-        if prefix:
+        if prefix != "":
             checked_name(prefix, "prefix")
         return await self.store.holders(prefix, LONGEST_STEP)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dibs.errors import Misuse
@@ -24,8 +24,8 @@ def locked_async(
     """Wrap an ``async def`` function."""
     import inspect  # noqa: PLC0415 - costs 5 ms at start, and only decorators need it
 
-    if not inspect.iscoroutinefunction(func):
-        raise Misuse(f"{func.__qualname__} is not an async def function; decorate it with the blocking dibs.locked")
+    if not _is(inspect.iscoroutinefunction, func):
+        raise Misuse(f"{_title(func)} is not an async def function; decorate it with the blocking dibs.locked")
     call = _Call(template, func)
 
     @functools.wraps(func)
@@ -40,8 +40,8 @@ def locked_blocking(make: Callable[[str], Any], template: str, func: Callable[P,
     """Wrap a plain function; *make* gives a blocking lock."""
     import inspect  # noqa: PLC0415 - see above
 
-    if inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
-        raise Misuse(f"{func.__qualname__} is async: waiting would block its loop; decorate it with dibs.aio's locked")
+    if _is(inspect.iscoroutinefunction, func) or _is(inspect.isasyncgenfunction, func):
+        raise Misuse(f"{_title(func)} is async: waiting would block its loop; decorate it with dibs.aio's locked")
     call = _Call(template, func)
 
     @functools.wraps(func)
@@ -58,13 +58,13 @@ class _Call:
     def __init__(self, template: str, func: Callable[..., Any]) -> None:
         import inspect  # noqa: PLC0415 - see above
 
-        if inspect.isgeneratorfunction(func):
-            raise Misuse(f"{func.__qualname__} is a generator: its body runs after the call, without the lock")
+        if _is(inspect.isgeneratorfunction, func):
+            raise Misuse(f"{_title(func)} is a generator: its body runs after the call, without the lock")
         self._template, self._signature = template, inspect.signature(func)
         self._wants_lease = _is_keyword_only(self._signature.parameters.get("lease"))
-        for _, field, _, _ in string.Formatter().parse(template):
-            if field is not None and field.replace("[", ".").split(".")[0] not in self._signature.parameters:
-                raise Misuse(f"the name {template!r} has {{{field}}}, but {func.__qualname__} has no such parameter")
+        for field in _fields(template, template):
+            if field.replace("[", ".").split(".")[0] not in self._signature.parameters:
+                raise Misuse(f"the name {template!r} has {{{field}}}, but {_title(func)} has no such parameter")
 
     def name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The lock's name for one call."""
@@ -75,6 +75,30 @@ class _Call:
     def with_lease(self, kwargs: Any, lease: object) -> Any:
         """The arguments, with the lease for a function that has a keyword-only parameter called *lease*."""
         return {**kwargs, "lease": lease} if self._wants_lease else kwargs
+
+
+def _fields(template: str, whole: str) -> Iterator[str]:
+    """What stands in braces in *template*, also inside the format of a field; *whole* is for the error."""
+    try:
+        for _, field, spec, conversion in string.Formatter().parse(template):
+            if field is not None:
+                yield field
+                yield from _fields(spec or "", whole)
+            if conversion not in {None, "r", "s", "a"}:
+                raise Misuse(f"the name {whole!r} has !{conversion}: there are only !r, !s and !a")
+    except Misuse:
+        raise
+    except ValueError as exc:
+        raise Misuse(f"the name {whole!r} cannot be filled in: {exc}; a brace as such is written twice") from exc
+
+
+def _is(kind: Callable[[Any], bool], func: Callable[..., Any]) -> bool:
+    """Whether *func* is of that kind, also when it is an object that can be called."""
+    return kind(func) or kind(getattr(func, "__call__", None))  # noqa: B004 - what it is, not whether
+
+
+def _title(func: Callable[..., Any]) -> str:
+    return getattr(func, "__qualname__", None) or repr(func)
 
 
 def _is_keyword_only(parameter: inspect.Parameter | None) -> bool:
