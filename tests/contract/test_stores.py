@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
+from dibs.ports.memory import MemoryServer
+from dibs.ports.sqlite import BlockingPort
+from dibs.ports.sqlite_database import Database
+from dibs.runtime import Runtime
+from dibs.runtime.simulated import SimulatedRuntime
+from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SQLiteStore
+from dibs.stores.sqlite_schema import prepare
+from dibs.stores.sqlite_url import path_of
+from dibs.stores.store import Store
 from dibs.testing.contract import StoreContract
+
+EPOCH = 1_700_000_000_000_000
+"""What the wall clock of a simulation shows, in µs, when its boot clock shows 0."""
 
 
 class TestMemory(StoreContract):
+    servers: WeakKeyDictionary[Runtime, MemoryServer] = WeakKeyDictionary()
+
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"memory:{tmp_path.name}"
+
+    def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
+        """A simulation has a server of its own, whose clocks are the simulated ones."""
+        if not isinstance(runtime, SimulatedRuntime):
+            return super().open_store(url, namespace, runtime)
+        server = MemoryServer(runtime.now, lambda: EPOCH + round(runtime.now() * 1e6))
+        return MemoryStore(self.servers.setdefault(runtime, server), namespace, runtime)
+
+
+class SimulatedDatabase(Database):
+    def wall_clock(self) -> int:
+        return EPOCH + self.moment()
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/dibs.db"
+
+    def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
+        """In a simulation its steps take no time, and so no thread."""
+        if not isinstance(runtime, SimulatedRuntime):
+            return super().open_store(url, namespace, runtime)
+        database = SimulatedDatabase(path_of(url), namespace, runtime.now, prepare)
+        return SQLiteStore(BlockingPort(database, runtime), runtime)

@@ -23,7 +23,7 @@ class Looking(Kind):
             assert holder.pid == world.runtime.pid()
             assert holder.host
             assert holder.user
-            assert holder.expires_in is None or 0 < holder.expires_in <= lease.ttl
+            assert holder.expires_in is None or 0 < holder.expires_in < lease.ttl + 0.01
             assert (await world.client().show(lock.name)).holder is not None
         assert await world.client().holders(lock.name) == []
 

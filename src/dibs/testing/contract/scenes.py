@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from dibs.runtime import Runtime, run
 from dibs.runtime.asyncio import AsyncioRuntime
+from dibs.runtime.scheduler import Scheduler
+from dibs.runtime.simulated import SimulatedRuntime
 from dibs.runtime.threads import ThreadRuntime
 
 
@@ -52,5 +56,37 @@ class Asyncio:
         asyncio.run(work)
 
 
-SCENES: dict[str, Callable[[], Scene]] = {"threads": Threads, "asyncio": Asyncio}
+class Simulated:
+    """One process of a simulation, whose time costs none; its seed comes from the seed of the test run."""
+
+    real = False
+
+    def __init__(self) -> None:
+        self._scheduler = Scheduler(random.getrandbits(32))
+        self._process = SimulatedRuntime(self._scheduler, "contract", pid=os.getpid())
+
+    def runtime(self) -> Runtime:
+        """The same for all: tasks of different processes cannot meet."""
+        return self._process
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it, and what it starts, in virtual time."""
+        errors: list[BaseException] = []
+
+        async def main() -> None:
+            try:
+                await work
+            except BaseException as error:  # noqa: BLE001 - raised below, as it is
+                errors.append(error)
+
+        self._process.start(main(), "test")
+        try:
+            self._scheduler.run()
+        finally:
+            self._scheduler.close()
+        for error in errors:
+            raise error
+
+
+SCENES: dict[str, Callable[[], Scene]] = {"threads": Threads, "asyncio": Asyncio, "simulated": Simulated}
 """Runtime to what makes a scene of it."""
