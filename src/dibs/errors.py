@@ -101,7 +101,12 @@ class StoreUnavailable(DibsError):
     def __init__(self, store: str, problem: str, causes: Mapping[str, BaseException] | None = None) -> None:
         super().__init__(store, problem, dict(causes or {}))
         self.store, self.problem = store, problem
-        self.causes: Mapping[str, BaseException] = MappingProxyType(dict(causes or {}))
+
+    @property
+    def causes(self) -> Mapping[str, BaseException]:
+        """The error of each node, where a store has several."""
+        causes: dict[str, BaseException] = self.args[2]
+        return MappingProxyType(causes)  # made here: what an error keeps must be picklable, and a proxy is not
 
     def __str__(self) -> str:
         each = "".join(f"; {node}: {cause}" for node, cause in self.causes.items())

@@ -1,0 +1,125 @@
+"""The blocking faces are the core: the same names, parameters, defaults and words, method by method."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import dibs
+import dibs.aio
+from dibs import _blocking
+from dibs.core import client, lease, lock, loss
+
+PAIRS: dict[type, type] = {
+    _blocking.Client: client.Client,
+    _blocking.Lock: lock.Lock,
+    _blocking.Lease: lease.Lease,
+    _blocking.Loss: loss.Loss,
+}
+
+IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+"""What the language calls differently."""
+
+INSIDE = {
+    client.Client: {
+        *("store", "runtime", "entered", "mutex", "keeper", "turns"),
+        *("enter", "keep", "forget", "give_back", "step_budget"),
+    },
+    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost"},
+    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave"},
+    loss.Loss: {
+        *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
+        *("when_over", "forget", "watch"),
+    },
+}
+"""What the parts of the core use of each other: public there, and no part of the API."""
+
+SPECIAL = {"__bool__", "__repr__", "__aenter__", "__aexit__"}
+
+
+def api(core: type) -> set[str]:
+    """What users may call on a class of the core."""
+    public = {name for name in {*dir(core), *inspect.get_annotations(core)} if not name.startswith("_")}
+    return (public | (SPECIAL & vars(core).keys())) - INSIDE[core]
+
+
+METHODS = [(face, core, name) for face, core in PAIRS.items() for name in sorted(api(core))]
+FUNCTIONS = ["connect", "lock", "locked"]
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(("face", "core", "name"), METHODS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_method_has_a_face(face: type, core: type, name: str) -> None:
+    its_face = inspect.getattr_static(face, IN_THREADS.get(name, name), None)
+    original = inspect.getattr_static(core, name, None)
+    assert its_face is not None, f"{face.__name__} has no {name}"
+    if inspect.isfunction(original):
+        assert inspect.isfunction(its_face)
+        assert not inspect.iscoroutinefunction(its_face)
+        assert parameters(its_face) == parameters(original)
+    else:
+        assert isinstance(its_face, property)
+
+
+@pytest.mark.parametrize(("face", "core", "name"), METHODS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_face_says_what_its_method_says(face: type, core: type, name: str) -> None:
+    if name in {"__repr__", "__bool__"}:
+        return
+    its_face = inspect.getattr_static(face, IN_THREADS.get(name, name))
+    original = inspect.getattr_static(core, name, None)
+    assert its_face.__doc__
+    if inspect.isfunction(original) or isinstance(original, property):
+        assert its_face.__doc__ == original.__doc__
+
+
+@pytest.mark.parametrize(("face", "core"), PAIRS.items(), ids=lambda value: value.__name__)
+def test_a_class_says_what_its_core_says(face: type, core: type) -> None:
+    assert face.__doc__ == core.__doc__
+    assert face.__name__ == core.__name__
+
+
+@pytest.mark.parametrize("core", PAIRS.values(), ids=lambda value: value.__name__)
+def test_what_is_inside_is_there(core: type) -> None:
+    slots = {slot for kind in core.__mro__ for slot in getattr(kind, "__slots__", ())}
+    own = {*dir(core), *slots, *inspect.get_annotations(core)}
+    if core is client.Client:
+        own |= {"store", "runtime", "entered", "mutex", "keeper", "turns"}  # it has no slots
+    assert own >= INSIDE[core]
+
+
+@pytest.mark.parametrize("face", PAIRS, ids=lambda value: value.__name__)
+def test_a_face_has_nothing_of_its_own(face: type) -> None:
+    back = {new: old for old, new in IN_THREADS.items()}
+    own = {
+        back.get(name, name) for name, member in vars(face).items() if callable(member) or isinstance(member, property)
+    }
+    assert own - {"__init__"} <= api(PAIRS[face]) | SPECIAL
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_functions_of_both_modules_are_alike(name: str) -> None:
+    assert parameters(getattr(dibs, name)) == parameters(getattr(dibs.aio, name))
+
+
+@pytest.mark.parametrize("name", ["lock", "locked"])
+def test_the_functions_take_what_the_client_takes(name: str) -> None:
+    for module, kind in ((dibs, dibs.Client), (dibs.aio, dibs.aio.Client)):
+        assert parameters(getattr(module, name)) == parameters(getattr(kind, name))[1:]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_functions_say_what_they_do(name: str) -> None:
+    for module in (dibs, dibs.aio):
+        assert len((getattr(module, name).__doc__ or "").split()) > 6
+
+
+def test_both_modules_offer_the_same_names() -> None:
+    assert dibs.__all__ == dibs.aio.__all__
+    assert dibs.__all__ == sorted(dibs.__all__)
+    for module in (dibs, dibs.aio):
+        assert all(hasattr(module, name) for name in module.__all__)
