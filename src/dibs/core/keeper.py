@@ -8,12 +8,12 @@ the deadline itself is read from the clock by whoever looks (`Loss`), so a renew
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from dibs.core.deadline import Deadline
-from dibs.core.schedule import Entry, Return, Schedule, wanted
+from dibs.core.schedule import Entry, Return, Schedule
 from dibs.errors import StoreUnavailable
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores.store import Store
@@ -148,13 +148,13 @@ class Keeper:
         """This process stood still, or the machine slept: tell at once whoever lost a lease meanwhile."""
         with self._mutex:
             entries = list(self._schedule)
-        for entry in entries:
-            wanted(entry)
+        for lease in _leases(entries):
+            lease.lost.is_set()
 
     async def _serve(self, batch: Sequence[Entry]) -> None:
         by_ttl: dict[float, list[Lease]] = {}
-        for entry in batch:
-            if not isinstance(entry, Return) and (lease := entry()) is not None:
+        for lease in _leases(batch):
+            if lease.lost.can_happen:
                 by_ttl.setdefault(lease.ttl, []).append(lease)
         for ttl in sorted(by_ttl):  # one request for each ttl: a short one must not cut the time of a long one
             await self._renew_and_go_on(by_ttl[ttl])
@@ -231,6 +231,13 @@ class Keeper:
         if failures:
             return now + retry_after(failures, ttl)
         return now + ttl * RENEW_AT * (1 - JITTER * self._runtime.random())
+
+
+def _leases(entries: Iterable[Entry]) -> Iterator[Lease]:
+    """The leases among *entries* that somebody still refers to."""
+    for entry in entries:
+        if not isinstance(entry, Return) and (lease := entry()) is not None:
+            yield lease
 
 
 def _log(text: str) -> None:

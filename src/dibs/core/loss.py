@@ -78,6 +78,11 @@ class Loss:
         """Whether the lease is held: not lost, and not given up."""
         return self.reason is None and self._open
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has found it lost or given it up so far; the clock is not asked."""
+        return self._open
+
     def happen(self, reason: LossReason) -> None:
         """The lease is over, for ever."""
         self._finish(reason)

@@ -78,8 +78,12 @@ class Schedule:
 
 
 def wanted(entry: Entry) -> bool:
-    """Whether *entry* still needs something: a lease that is held, a return that is not done."""
+    """Whether *entry* still needs something: a lease that nobody gave up, a return that is not done.
+
+    It does not look at the clock. That could find a loss, which tells whoever waits for it, and the keeper calls this
+    with its mutex held.
+    """
     if isinstance(entry, Return):
         return not entry.done
     lease = entry()
-    return lease is not None and lease.lost.can_happen
+    return lease is not None and lease.lost.is_open

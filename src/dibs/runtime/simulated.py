@@ -8,7 +8,8 @@ while, and what was due meanwhile comes late, as after SIGSTOP or a long garbage
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, TypeVar
 
 from dibs.errors import Misuse
@@ -50,6 +51,25 @@ class SimulatedEvent:
             finally:
                 self._waiting.remove(task)
         return self._flag
+
+
+class _Mutex:
+    """Raises where a plain lock of threads would wait for ever: taken twice, or kept over an await."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def __enter__(self) -> None:
+        if self._taken:
+            raise RuntimeError("a mutex is taken that is taken already: in threads this hangs for ever")
+        self._taken = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._taken = False
 
 
 class SimulatedJob:
@@ -171,8 +191,8 @@ class SimulatedRuntime:
             raise Misuse(f"a task of process {self.world.running.process.name} uses a client of process {self.name}")
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Nothing to exclude: nothing else runs between two awaits."""
-        return nullcontext()
+        """It excludes nobody, since nothing else runs between two awaits, but refuses what would hang a thread."""
+        return _Mutex()
 
     def event(self) -> SimulatedEvent:
         """An event that its tasks wait for."""

@@ -77,8 +77,8 @@ class ThreadRuntime:
         """Blocking clients can be used from every thread."""
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """A plain lock of `threading`."""
-        return threading.Lock()
+        """A lock of `threading`; one that a signal handler may take again, in the middle of the thread's own step."""
+        return threading.RLock()
 
     def event(self) -> ThreadEvent:
         """An event that threads wait for."""
