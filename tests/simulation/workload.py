@@ -406,14 +406,14 @@ class History:
     def look_for_orphans(self) -> None:
         """No grant and no ticket is left that nobody knows of."""
         dead = {process.name for process, _ in self.processes if process.dead}
-        asks = [(when, who, facts) for when, what, who, facts in self.network.calls if what == "grant"]
-        releases = {facts: when for when, what, _, facts in self.network.calls if what == "release"}
-        for when, who, ask in asks:
-            assert isinstance(ask, Ask)
-            known = ask.token in self.abandoned or ask.token in self.network.late
-            excused = who in dead or known or releases.get((ask.name, ask.token), -1) >= 0
-            if not excused and self.still_there(ask):
-                self.wrong.append(f"an orphan: the ask of {who} at {when:.6f} for {ask.name} was never given back")
+        granted = {ask.token: (ask, when, who) for when, _, who, ask in self.network.calls if isinstance(ask, Ask)}
+        released = {facts: when for when, what, _, facts in self.network.calls if what == "release"}
+        for ask, when, who in granted.values():
+            given_back_at = released.get((ask.name, ask.token), -1.0)
+            known = ask.token in self.abandoned or ask.token in self.network.late or 0 <= given_back_at < when
+            if who not in dead and not known and self.still_there(ask):
+                what = "lives again" if given_back_at >= when else "was never given back"
+                self.wrong.append(f"an orphan: the ask of {who} at {when:.6f} for {ask.name} {what}")
 
     def still_there(self, ask: Ask) -> bool:
         """Whether the server still has something for this token; it is released, to see."""
