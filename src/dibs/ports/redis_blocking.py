@@ -1,0 +1,191 @@
+"""Talks to one Redis server from threads: each request has a connection of its own for as long as it takes.
+
+Connections come from a stack without a lock, so threads never stand in line for one, and the one that was used last
+is used first. A connection whose reply is still to come, for whatever reason we leave, is closed and never reused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.redis_dial import BlockingDialer, check_handshake
+from dibs.ports.redis_source import Address
+
+MOST_IDLE = 64
+"""Connections that are kept when nobody uses them."""
+
+STALE_AFTER = 1.0
+"""Seconds after which a connection is looked at before it is used: the server may have closed it."""
+
+CHUNK = 16_384
+"""Bytes that are read at once."""
+
+NOT_YET = object()
+"""What the parser answers while a reply is incomplete."""
+
+
+class Wire:
+    """One connection: a socket and a parser, and what both do in every request."""
+
+    __slots__ = ("_plain", "feed", "limited_to", "next", "receive", "send", "sock", "used_at")
+
+    def __init__(self, sock: socket.socket) -> None:
+        reader = hiredis.Reader(notEnoughData=NOT_YET)
+        self.sock, self.send, self.receive = sock, sock.sendall, sock.recv
+        self.feed, self.next = reader.feed, reader.gets
+        self.used_at = 0.0
+        self.limited_to = -1.0
+        self._plain = not isinstance(sock, ssl.SSLSocket)
+        if self._plain:
+            sock.settimeout(None)
+
+    def limit(self, seconds: float) -> None:
+        """From now on nothing on this socket takes longer than *seconds*.
+
+        On a plain socket the kernel watches the time, which spares a poll before each send and each receive.
+        """
+        self.limited_to = seconds
+        seconds = max(seconds, 0.001)
+        if self._plain:
+            span = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+        else:
+            self.sock.settimeout(seconds)
+
+    def is_stale(self) -> bool:
+        """Whether there is something to read although nothing was asked: the end, most likely."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def hang_up(self) -> None:
+        """End it for both sides; whoever reads it just now is told."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close this process's descriptor, without a word to the other side: it may belong to the parent too."""
+        self.sock.close()
+
+
+class BlockingServer:
+    """One server, as threads see it."""
+
+    def __init__(self, address: Address, dial: BlockingDialer, now: Callable[[], float]) -> None:
+        self.address, self.name = address, str(address)
+        self._dial, self._now = dial, now
+        self._idle: list[Wire] = []
+        self._closed = False
+
+    async def call(self, data: bytes, within: float) -> Any:
+        """Send one command and return its reply; an error reply is returned, not raised."""
+        began = self._now()
+        wire = self._take(began, within)
+        try:  # what `exchange` does, without a call: this is the lock path
+            if wire.limited_to != within:
+                wire.limit(within)
+            wire.send(data)
+            wire.feed(wire.receive(CHUNK))
+            reply = wire.next()
+            if reply is NOT_YET:
+                reply = self._rest(wire, began + within)
+        except BaseException as exc:
+            wire.close()
+            if isinstance(exc, OSError | hiredis.ProtocolError):
+                raise self._unknown(exc, within) from exc
+            raise
+        self._give(wire, began)
+        return reply
+
+    async def calls(self, data: bytes, count: int, within: float) -> list[Any]:
+        """Send *count* commands in one go and return their replies."""
+        began = self._now()
+        wire = self._take(began, within)
+        try:
+            replies = self.exchange(wire, data, count, began + within)
+        except BaseException:
+            wire.close()
+            raise
+        self._give(wire, began)
+        return replies
+
+    def connect(self, until: float) -> Wire:
+        """A new connection, ready for use."""
+        wire = Wire(self._dial.socket(self.address, until - self._now()))
+        try:
+            hello = self._dial.handshake()
+            if hello:
+                check_handshake(self.name, self.exchange(wire, b"".join(hello), len(hello), until))
+        except OutcomeUnknown as exc:  # nothing but a greeting was sent
+            wire.close()
+            raise StoreUnavailable(self.name, exc.problem) from exc
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    def exchange(self, wire: Wire, data: bytes, count: int, until: float) -> list[Any]:
+        """Send *data* on *wire* and read *count* replies."""
+        try:
+            wire.limit(until - self._now())
+            wire.send(data)
+            return [self._rest(wire, until) for _ in range(count)]
+        except (OSError, hiredis.ProtocolError) as exc:
+            raise self._unknown(exc, until - self._now()) from exc
+
+    async def close(self) -> None:
+        """Close the connections; one that is in use is closed after that use."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def forked(self) -> None:
+        """Forget the parent's connections. Closing our descriptors says nothing to the server."""
+        idle, self._idle = self._idle, []
+        for wire in idle:
+            wire.close()
+
+    def _take(self, now: float, within: float) -> Wire:
+        while True:
+            try:
+                wire = self._idle.pop()
+            except IndexError:
+                return self.connect(now + within)
+            if now - wire.used_at < STALE_AFTER or not wire.is_stale():
+                return wire
+            wire.close()
+
+    def _give(self, wire: Wire, now: float) -> None:
+        wire.used_at = now
+        if len(self._idle) < MOST_IDLE and not self._closed:
+            self._idle.append(wire)
+        else:
+            wire.close()
+
+    def _rest(self, wire: Wire, until: float) -> Any:
+        """The next reply, however many pieces it comes in."""
+        while (reply := wire.next()) is NOT_YET:
+            left = until - self._now()
+            if left <= 0:
+                raise TimeoutError
+            wire.limit(left)
+            piece = wire.receive(CHUNK)
+            if not piece:
+                raise ConnectionResetError("the server closed the connection")
+            wire.feed(piece)
+        return reply
+
+    def _unknown(self, exc: Exception, within: float) -> OutcomeUnknown:
+        if isinstance(exc, TimeoutError | BlockingIOError):  # the second: the kernel's timeout of a plain socket
+            return OutcomeUnknown(self.name, f"no answer within {max(within, 0):.3g} s")
+        return OutcomeUnknown(self.name, f"the connection broke: {exc}")
