@@ -1,0 +1,292 @@
+"""Grants leases from Redis or Valkey: one server, a master behind sentinels, or a cluster. One script for each step.
+
+The protocol, and what stands in which key, is in `redis_scripts` and `redis_keys`; how requests reach a server is in
+`dibs.ports`. A grant costs one round trip, so does a release; any number of renewals cost one for each server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
+from dibs.holder import Holder, LockState, here
+from dibs.ports.redis_command import bulk, command
+from dibs.ports.redis_listening import Listening
+from dibs.ports.redis_open import listening_on, routes_to
+from dibs.ports.redis_route import Request, Route
+from dibs.ports.redis_source import Source, from_client, from_url
+from dibs.runtime import Runtime
+from dibs.stores import redis_values as values
+from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.redis_keys import Naming
+from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+
+RENEWED_TOGETHER = 100
+"""Locks in one call of the script: it stays a short step for the server."""
+
+REMEMBERED = 4096
+"""Commands that are kept ready, for locks that are taken again and again."""
+
+ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
+
+
+class RedisStore(Store):
+    """Grants from the keys of a Redis server; see docs/stores/redis.md."""
+
+    guarantees = Guarantees(
+        name="redis",
+        good_for="locks over many machines, where Redis or Valkey runs already",
+        fence="max(last + 1, server's clock in µs); falls only if a server that lost its memory has a clock behind",
+        wake="a message to the next in line, and a poll at the end of the holder's ttl",
+        order="arrival; after 100 ms without an answer of the first, whoever asks",
+        freed="after the ttl",
+        client_pause=Promise(Effect.FENCED, "The lease ends by the server's clock, and another gets it."),
+        client_crash=Promise(Effect.FREED, "After the ttl."),
+        server_restart=Promise(
+            Effect.FENCED,
+            "Without `appendfsync always` the server may forget the lock; its clock raises the fence all the same.",
+        ),
+        failover=Promise(
+            Effect.FENCED,
+            "The replica may not know the lock yet: two holders are possible, and `min_replicas` makes that rarer, not "
+            "impossible. The fence rises by the clock, if the replica's is not behind by more than the time between.",
+        ),
+        partition=Promise(
+            Effect.FENCED, "The holder is told in time; a master that is cut off may go on granting to its own side."
+        ),
+        clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
+    )
+    shortest_ttl = 0.05
+
+    def __init__(self, source: Source, namespace: str, runtime: Runtime, options: dict[str, str] | None = None) -> None:
+        options = options or {}
+        self._runtime = runtime
+        self._naming = Naming(namespace, options.get("key"))
+        self._min_replicas = _count(options.get("min_replicas", "0"))
+        self._shown = f"{source.kind} {source.service or ', '.join(map(str, source.addresses))}"
+        self._namespace = namespace
+        self._route: Route = routes_to(source, runtime)
+        self._listening: Listening = listening_on(self._route.map, runtime)
+        sharded = self._route.map.sharded
+        self._release_script = RELEASE.using("'PUBLISH'", "'SPUBLISH'") if sharded else RELEASE
+        self._evict_script = EVICT.using("'PUBLISH'", "'SPUBLISH'") if sharded else EVICT
+        self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
+
+    # --- the steps -----------------------------------------------------------------------------------------
+
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """One script: take it, or take a ticket, or learn who has it."""
+        name, token, ttl, note, queue = ask
+        channel = b"-"
+        if queue:
+            channel, within = await self._listen(name, token, within)
+        known = self._heads.get((name, ttl, note, channel))
+        key, head = known if known is not None else self._grant_head(name, ttl, note, channel)
+        reply = await self._route.call(key, GRANT, head + _last(token), within)
+        if reply.__class__ is not bytes:
+            return self._refusal(name, reply)
+        if queue:
+            self._listening.forget(token)
+        if self._min_replicas:
+            await self._confirm(key, ask, within)
+        return Grant(int(reply), ttl)
+
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """One script for a hundred locks, one write for all."""
+        groups = self._grouped(claims)
+        requests = [self._renewal([claims[index] for index in group]) for group in groups]
+        until = self._runtime.now() + within
+        answers: list[Any] = [None] * len(claims)
+        for group, reply in zip(groups, await self._route.calls(requests, within), strict=True):
+            for place, index in enumerate(group):
+                answers[index] = reply if isinstance(reply, StoreUnavailable) else reply[place]
+        lost = [index for index, answer in enumerate(answers) if answer == 0]
+        for index, why in zip(lost, await self._why_not([claims[i] for i in lost], until), strict=True):
+            answers[index] = why
+        return _settled([None if answer == 1 else answer for answer in answers])
+
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """One script: give back the grant or the ticket, and wake the next."""
+        known = self._heads.get(name)
+        if known is None:
+            keys = self._naming.keys(name)
+            head = self._release_script.head((keys.lock, keys.line, keys.tickets, keys.evicted), 1)
+            known = self._remember(name, (keys.lock, head))
+        key, head = known
+        reply = await self._route.call(key, self._release_script, head + _last(token), within)
+        if token in self._listening:
+            self._listening.forget(token)
+        return ANSWERS[reply]
+
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """Wait to be called."""
+        await self._listening.wait(ask.token, within)
+
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """One script."""
+        keys = self._naming.keys(name)
+        who = values.why(here(self._runtime.pid(), name, ""), reason)
+        data = self._evict_script.call((keys.lock, keys.line, keys.tickets, keys.evicted), fence, who)
+        return bool(await self._route.call(keys.lock, self._evict_script, data, within))
+
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """Scan the keys."""
+        found = []
+        for key, (value, left, now_us) in (await self._route.scan(self._naming.pattern(prefix), within)).items():
+            name = self._naming.name(key)
+            if name is None or left < 0 or (self._naming.raw and values.read_value(value) is None):
+                continue  # not ours; gone or without an end; other data, where we share the keys of a program
+            found.append(values.holder(name, value, now_us, left))
+        return sorted(found)
+
+    async def show(self, name: str, within: float) -> LockState:
+        """One script."""
+        keys = self._naming.keys(name)
+        reply = await self._route.call(keys.lock, SHOW, SHOW.call(keys), within)
+        now_text, value, left, fence, line, tickets, evicted = reply
+        now_us, facts = int(now_text), dict(zip(tickets[::2], tickets[1::2], strict=True))
+        waiting = [
+            values.waiting(name, facts[token], since)
+            for token, since in zip(line[::2], line[1::2], strict=True)
+            if token in facts and values.still_counts(facts[token], now_us)
+        ]
+        holder = None if value is None else values.holder(name, value, now_us, left)
+        return LockState(name, int(fence or 0), holder, tuple(waiting), values.eviction(evicted))
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """Write ourselves into the value."""
+        key = self._naming.keys(claim.name).lock
+        facts = values.facts(here(self._runtime.pid(), claim.name, note))
+        data = ATTACH.call((key,), values.quoted(claim.token), facts)
+        await self._route.call(key, ATTACH, data, within)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._listening.close()
+        await self._route.close()
+
+    def forked(self) -> None:
+        """Forget the parent's connections, and who we said we are."""
+        self._heads.clear()
+        self._route.forked()
+        self._listening.forked()
+
+    def __repr__(self) -> str:
+        return f"redis: {self._shown}, namespace {self._namespace!r}"
+
+    # --- how they are made ---------------------------------------------------------------------------------
+
+    async def _listen(self, name: str, token: str, within: float) -> tuple[bytes, float]:
+        """Where *token* will be called, and what is left of the time."""
+        began = self._runtime.now()
+        key = self._naming.keys(name).lock
+        # Subscribed before the ask, so that the release right after our refusal is heard.
+        channel = await self._listening.expect(key, token, within / 2)
+        return channel, within - (self._runtime.now() - began)
+
+    def _grant_head(self, name: str, ttl: float, note: str, channel: bytes) -> tuple[bytes, bytes]:
+        """The lock's key, and the grant up to the token: the same for every ask, so it is kept."""
+        keys = self._naming.keys(name)
+        who = values.facts(here(self._runtime.pid(), name, note))
+        arguments = bulk(_ms(ttl)) + bulk(channel) + bulk(who)
+        head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 4) + arguments
+        return self._remember((name, ttl, note, channel), (keys.lock, head))
+
+    def _remember(self, what: Any, head: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        if len(self._heads) >= REMEMBERED:
+            self._heads.clear()
+        self._heads[what] = head
+        return head
+
+    def _refusal(self, name: str, reply: list[Any]) -> Busy:
+        kind = reply[0]
+        if kind == b"held":
+            _, left, now_us, value = reply
+            return Busy(values.holder(name, value, int(now_us), left), left / 1000)
+        if kind == b"kept":
+            _, left, now_us, since, ticket = reply
+            return Busy(values.waiting(name, ticket, since) if ticket and since else None, left / 1000)
+        keys = self._naming.keys(name)
+        if kind == b"immortal":
+            raise StoreUnavailable(
+                self._shown,
+                f"the key {keys.lock.decode()!r} has a value and no ttl, so whoever set it holds it for ever; "
+                "if nobody does, delete the key",
+            )
+        raise StoreUnavailable(
+            self._shown,
+            f"the key {keys.fence.decode()!r} holds {reply[1]!r}, and no fence can come after it; set it to a smaller "
+            "number that is above every fence that a resource has seen",
+        )
+
+    async def _confirm(self, key: bytes, ask: Ask, within: float) -> None:
+        """Wait until enough replicas know the grant; if they do not, give it back."""
+        # A renewal goes before WAIT on the same connection: WAIT counts from the last write of its own connection.
+        renewal = RENEW.call((key,), _ms(ask.ttl), values.quoted(ask.token))
+        wait = command("WAIT", self._min_replicas, max(1, int(within * 500)))
+        replies = await self._route.pipeline(key, [RENEW.in_full(renewal), wait], within)
+        if replies[0] == [1] and isinstance(replies[1], int) and replies[1] >= self._min_replicas:
+            return
+        await self.release(ask.name, ask.token, within)
+        raise StoreUnavailable(
+            self._shown, f"{replies[1]} of {self._min_replicas} replicas confirmed the grant, so it was given back"
+        )
+
+    def _grouped(self, claims: Sequence[Claim]) -> list[range] | list[list[int]]:
+        size = 1 if self._route.map.sharded else RENEWED_TOGETHER
+        return [range(start, min(start + size, len(claims))) for start in range(0, len(claims), size)]
+
+    def _renewal(self, claims: Sequence[Claim]) -> Request:
+        keys = [self._naming.keys(claim.name).lock for claim in claims]
+        arguments = [part for claim in claims for part in (_ms(claim.ttl), values.quoted(claim.token))]
+        return Request(keys[0], RENEW, RENEW.call(keys, *arguments))
+
+    async def _why_not(self, claims: Sequence[Claim], until: float) -> list[Any]:
+        if not claims:
+            return []
+        requests = []
+        for claim in claims:
+            evicted = self._naming.keys(claim.name).evicted
+            requests.append(Request(evicted, WHY_NOT, WHY_NOT.call((evicted,), values.quoted(claim.token))))
+        replies = await self._route.calls(requests, max(0.05, until - self._runtime.now()))
+        return [LossReason.EVICTED if reply == b"evicted" else LossReason.TAKEN for reply in replies]
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> RedisStore:
+    """``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``redis+sentinel://`` and ``redis+cluster://``."""
+    source, options = from_url(url, blocking=runtime.blocking)
+    return RedisStore(source, namespace, runtime, options)
+
+
+def open_client(client: object, namespace: str, runtime: Runtime) -> RedisStore:
+    """Connect where *client*, a client or pool of redis-py, is connected to."""
+    return RedisStore(from_client(client, blocking=runtime.blocking), namespace, runtime)
+
+
+def _last(token: str) -> bytes:
+    """The token as the last part of a command."""
+    if len(token) == 32 and token.isalnum() and token.isascii():  # as runtimes make them
+        return b"$32\r\n%b\r\n" % token.encode()
+    return bulk(values.quoted(token))
+
+
+def _ms(ttl: float) -> int:
+    """A ttl as Redis takes it; never shorter than what was asked for."""
+    return math.ceil(ttl * 1000)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise Misuse(f"min_replicas={text!r}: it is a number of replicas")
+    return int(text)
+
+
+def _settled(answers: list[Any]) -> list[LossReason | None]:
+    """The answers, or the error if there is nothing else."""
+    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+    if errors:
+        raise next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
+    return answers

@@ -1,0 +1,215 @@
+"""What the server does in one step: the Lua of each step, all checks before the first write.
+
+Each step is idempotent for its token, so asking twice does what asking once does. Numbers that can pass 2^53 travel
+as strings, and are written with ``%.0f``: Lua's own conversion keeps 14 digits. Every moment is the server's own.
+
+The value of a held lock is ``dibs:TOKEN:FENCE:SINCE:FACTS``, one string: so whoever does ``SET key value NX PX`` on
+the key is kept out by us, and keeps us out. A ticket is ``UNTIL CHANNEL FACTS``; the field ``@`` of the tickets is the
+moment at which the lock was, or will be, free.
+"""
+
+from __future__ import annotations
+
+from dibs.ports.redis_command import Script
+
+RESERVED_FOR_MS = 100
+"""For so long a lock that was let go is kept for the first in line; then anyone may take it."""
+
+TICKET_MS = 15_000
+"""A ticket that was not shown again for so long is void: its owner is gone or stands still. Waiters ask every 5 s."""
+
+EVICTED_MS = 7 * 86_400_000
+"""So long is remembered who broke a lock."""
+
+HIGHEST_FENCE = 2**53 - 1
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function text(number) return string.format('%.0f', number) end
+"""
+
+_MINE = """
+local function starts(value, head) return value and string.sub(value, 1, #head) == head end
+"""
+
+_LINE = """
+local function first()
+  return redis.call('ZRANGE', line, 0, 0)[1]
+end
+local function until_of(ticket)
+  return tonumber(string.match(ticket or '', '^%d+')) or 0
+end
+local function drop(token)
+  redis.call('HDEL', tickets, token)
+  return redis.call('ZREM', line, token)
+end
+local function tidy()  -- the moment in '@' is of use only while somebody waits
+  if redis.call('ZCARD', line) == 0 then redis.call('DEL', tickets) end
+end
+local function hint()
+  -- Wake the first who lives, and tell the second to look after the reservation: the first may stand still, and
+  -- then nobody else would know. PUBLISH answers 0 for a client that is gone. A ticket without a channel, or a user
+  -- without the right to publish, cannot be woken, and polls.
+  local woken = 0
+  while woken < 2 do
+    local token = redis.call('ZRANGE', line, woken, woken)[1]
+    if not token then break end
+    local ticket = redis.call('HGET', tickets, token)
+    local channel = string.match(ticket or '', '^%d+ (%S*) ')
+    local lives = channel and until_of(ticket) > now
+    if lives and channel ~= '' then
+      local heard = redis.pcall('PUBLISH', channel, (woken == 0 and 'now ' or 'soon ') .. token)
+      lives = heard ~= 0
+    end
+    if lives then woken = woken + 1 else drop(token) end
+  end
+end
+local function set_free()
+  if redis.call('ZCARD', line) > 0 then
+    redis.call('HSET', tickets, '@', text(now))
+    hint()
+  end
+end
+"""
+
+GRANT = Script(f"""
+local lock, fence, line, tickets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ttl, channel, facts, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+{_MINE}
+local value = redis.call('GET', lock)
+if starts(value, 'dibs:' .. token .. ':') then
+  return string.match(value, '^dibs:[^:]*:(%d+):')
+end
+{_NOW}
+local last, next, free_at
+if not value then
+  last = redis.call('GET', fence)
+  next = math.max((tonumber(last or '0') or 2^53) + 1, now)
+  if next > {HIGHEST_FENCE} then return {{'exhausted', last}} end
+  free_at = tonumber(redis.call('HGET', tickets, '@'))
+end
+if value or free_at then
+  {_LINE}
+  local function join(free_at)
+    if channel == '-' then return end
+    if not redis.call('ZSCORE', line, token) then
+      local newest = tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]) or 0
+      redis.call('ZADD', line, text(math.max(now, newest + 1)), token)
+    end
+    local ticket = text(now + {TICKET_MS}000) .. ' ' .. channel .. ' ' .. facts
+    redis.call('HSET', tickets, token, ticket, '@', text(free_at))
+    redis.call('PEXPIRE', line, {TICKET_MS + 5000})
+    redis.call('PEXPIRE', tickets, {TICKET_MS + 5000})
+  end
+  if value then
+    local left = redis.call('PTTL', lock)
+    if left < 0 then return {{'immortal'}} end
+    join(now + left * 1000)
+    return {{'held', left, text(now), value}}
+  end
+  local ahead = first()
+  while ahead and ahead ~= token and until_of(redis.call('HGET', tickets, ahead)) <= now do
+    drop(ahead)
+    ahead = first()
+  end
+  if ahead and ahead ~= token then
+    -- Later than now: the lock was removed before its time, or the clock fell back. It counts as freed just now.
+    if free_at > now then
+      free_at = now
+      redis.call('HSET', tickets, '@', text(now))
+    end
+    local kept = math.ceil({RESERVED_FOR_MS} - (now - free_at) / 1000)
+    if kept > 0 then
+      local since, theirs = redis.call('ZSCORE', line, ahead), redis.call('HGET', tickets, ahead)
+      join(free_at)
+      return {{'kept', kept, text(now), since, theirs}}
+    end
+    drop(ahead)  -- it let its time pass
+  end
+  drop(token)
+  tidy()
+end
+next, now = text(next), text(now)
+redis.call('SET', fence, next)
+redis.call('SET', lock, 'dibs:' .. token .. ':' .. next .. ':' .. now .. ':' .. facts, 'PX', ttl)
+return next
+""")
+"""lock fence line tickets; ttl, channel to be woken on ('' to poll, '-' for no ticket), facts, token."""
+
+RENEW = Script(f"""
+{_MINE}
+local held = {{}}
+for i, lock in ipairs(KEYS) do
+  local ttl, value = tonumber(ARGV[2 * i - 1]), redis.pcall('GET', lock)  -- pcall: a list there is no lock of ours
+  held[i] = 0
+  if type(value) == 'string' and starts(value, 'dibs:' .. ARGV[2 * i] .. ':') then
+    held[i] = 1
+    if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end  -- a late one never shortens it
+  end
+end
+return held
+""")
+"""Any number of locks of one server; ttl and token of each."""
+
+WHY_NOT = Script(f"""
+{_MINE}
+return starts(redis.call('GET', KEYS[1]), ARGV[1] .. ':') and 'evicted' or 'taken'
+""")
+"""evicted; token."""
+
+RELEASE = Script(f"""
+local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token = ARGV[1]
+{_MINE}
+local value = redis.call('GET', lock)
+local ours = starts(value, 'dibs:' .. token .. ':')
+local waited = redis.call('HEXISTS', tickets, token) == 1
+local others = waited or (ours and redis.call('ZCARD', line) > 0)
+local why = 'held'
+if not ours then why = starts(redis.call('GET', evicted), token .. ':') and 'evicted' or 'taken' end
+if ours then redis.call('DEL', lock) end
+if others then
+  {_NOW}{_LINE}
+  if waited then drop(token) end
+  if ours then set_free() elseif not value then hint() end
+  tidy()
+end
+return why
+""")
+"""lock line tickets evicted; token. Gives back a grant or a ticket, and wakes who is next if the lock is free."""
+
+EVICT = Script(f"""
+local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local value = redis.call('GET', lock)
+local token, held = string.match(value or '', '^dibs:([^:]*):(%d+):')
+if held ~= ARGV[1] then return 0 end
+{_NOW}{_LINE}
+redis.call('ZCARD', line)
+redis.call('HLEN', tickets)  -- both only to fail here, if they are of another kind
+redis.call('DEL', lock)  -- first, and allowed also when the memory is full; then what must not fail it
+redis.pcall('SET', evicted, token .. ':' .. held .. ':' .. text(now) .. ':' .. ARGV[2], 'PX', {EVICTED_MS})
+set_free()
+return 1
+""")
+"""lock line tickets evicted; fence, who and why."""
+
+ATTACH = Script(f"""
+{_MINE}
+local value = redis.call('GET', KEYS[1])
+if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return 0 end
+local head = string.match(value, '^dibs:[^:]*:%d+:%d+:')
+redis.call('SET', KEYS[1], head .. ARGV[2], 'PX', redis.call('PTTL', KEYS[1]))
+return 1
+""")
+"""lock; token, facts."""
+
+SHOW = Script(f"""
+local lock, fence, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+{_NOW}
+return {{
+  text(now), redis.call('GET', lock), redis.call('PTTL', lock), redis.call('GET', fence),
+  redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', tickets), redis.call('GET', evicted)
+}}
+""")
+"""lock fence line tickets evicted."""

@@ -1,0 +1,78 @@
+"""The strings in Redis, and what they tell: the value of a held lock, a ticket, an eviction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from dibs.holder import Eviction, Holder
+
+OURS = "dibs:"
+"""What the value of every lock of ours begins with."""
+
+
+class Value(NamedTuple):
+    """The value of a held lock, read."""
+
+    token: str
+    fence: int
+    since_us: int
+    facts: str
+
+
+def quoted(token: str) -> str:
+    """*token* as it stands in a value: nothing in it can be read as the end of it."""
+    return token if token.isalnum() and token.isascii() else quote(token, safe="")
+
+
+def facts(who: Holder) -> str:
+    """Who holds or waits, as text."""
+    return ":".join(quote(part, safe="") for part in (who.host, str(who.pid), who.user, who.note))
+
+
+def read_value(raw: bytes) -> Value | None:
+    """The value of a lock of ours; None if another program wrote it."""
+    text = raw.decode("utf-8", "replace")
+    parts = text.split(":", 4)
+    if len(parts) != 5 or not text.startswith(OURS) or not (parts[2].isdecimal() and parts[3].isdecimal()):
+        return None
+    return Value(parts[1], int(parts[2]), int(parts[3]), parts[4])
+
+
+def holder(name: str, raw: bytes, now_us: int, left_ms: int) -> Holder:
+    """Who holds *name*, by the value of its key."""
+    value = read_value(raw)
+    if value is None:
+        note = "not a lock of dibs: another program set the key, and its value says nothing we can read"
+        return Holder(name, 0, "unknown", 0, "unknown", note, now_us / 1e6, left_ms / 1000)
+    return _who(name, value.facts, value.fence, value.since_us / 1e6, left_ms / 1000)
+
+
+def waiting(name: str, ticket: bytes, since_us: bytes) -> Holder:
+    """Who waits for *name*, by its ticket."""
+    return _who(name, ticket.decode("utf-8", "replace").split(" ", 2)[-1], 0, float(since_us) / 1e6, None)
+
+
+def still_counts(ticket: bytes, now_us: int) -> bool:
+    """Whether the owner of *ticket* has shown it lately."""
+    until = ticket.partition(b" ")[0]
+    return until.isdigit() and int(until) > now_us
+
+
+def why(who: Holder, reason: str) -> str:
+    """Who broke a lock and for what reason, as text."""
+    return ":".join(quote(part, safe="") for part in (f"{who.user} on {who.host} pid {who.pid}", reason))
+
+
+def eviction(raw: bytes | None) -> Eviction | None:
+    """The last eviction, as the script noted it."""
+    parts = raw.decode("utf-8", "replace").split(":") if raw else []
+    if len(parts) != 5:
+        return None
+    _, fence, at_us, by, reason = parts
+    return Eviction(int(fence), unquote(reason), unquote(by), int(at_us) / 1e6)
+
+
+def _who(name: str, text: str, fence: int, since: float, left: float | None) -> Holder:
+    host, pid, user, note = ([unquote(part) for part in text.split(":")] + ["unknown"] * 4)[:4]
+    return Holder(name, fence, host, int(pid) if pid.isdecimal() else 0, user, note, since, left)
