@@ -21,9 +21,10 @@ R = TypeVar("R")
 _default_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
 
-def connect(url: str | None = None, *, namespace: str = "default") -> Client:
+def connect(url: str | object | None = None, *, namespace: str = "default") -> Client:
     """Return a client of the store at *url*: by default ``DIBS_URL``, else the embedded SQLite store of this user.
 
+    Instead of a URL you may pass the client or connection pool of a driver that you already have, such as redis-py's.
     It returns at once; the first step connects. Locks of different namespaces have nothing to do with each other.
     Close it, or use it as a context manager.
     """

@@ -1,7 +1,19 @@
 """What can grant leases: the interface of a store, what stores promise, and one module per backend."""
 
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
-from dibs.stores.registry import open_store
+from dibs.stores.registry import open_client, open_store
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
-__all__ = ["Ability", "Ask", "Busy", "Claim", "Effect", "Grant", "Guarantees", "Promise", "Store", "open_store"]
+__all__ = [
+    "Ability",
+    "Ask",
+    "Busy",
+    "Claim",
+    "Effect",
+    "Grant",
+    "Guarantees",
+    "Promise",
+    "Store",
+    "open_client",
+    "open_store",
+]

@@ -16,16 +16,22 @@ Opener = Callable[[str, str, Runtime], Store]
 BUILT_IN = {
     "memory": "dibs.stores.memory",
     "sqlite": "dibs.stores.sqlite",
+    "redis": "dibs.stores.redis",
+    "rediss": "dibs.stores.redis",
+    "unix": "dibs.stores.redis",
+    "valkey": "dibs.stores.redis",
+    "valkeys": "dibs.stores.redis",
+    "redis+sentinel": "dibs.stores.redis",
+    "rediss+sentinel": "dibs.stores.redis",
+    "redis+cluster": "dibs.stores.redis",
+    "rediss+cluster": "dibs.stores.redis",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
+DRIVERS = {"redis": "dibs.stores.redis"}
+"""Package to the module whose `open_client` takes a client of it."""
+
 PLANNED = [
-    "redis",
-    "rediss",
-    "unix",
-    "valkey",
-    "redis+sentinel",
-    "redis+cluster",
     "redlock",
     "postgresql",
     "postgresql+advisory",
@@ -44,6 +50,15 @@ def open_store(url: str, namespace: str, runtime: Runtime) -> Store:
     else:
         opener = _third_party(scheme)
     return opener(url, namespace, runtime)
+
+
+def open_client(client: object, namespace: str, runtime: Runtime) -> Store:
+    """Make the store behind *client*, a client or pool of a driver that the caller already has."""
+    for kind in type(client).__mro__:
+        module = DRIVERS.get(kind.__module__.partition(".")[0])
+        if module is not None:
+            return cast(Store, importlib.import_module(module).open_client(client, namespace, runtime))
+    raise Misuse(f"a store is named by a URL such as sqlite: or memory:, or by a client of its driver, not {client!r}")
 
 
 def _third_party(scheme: str) -> Opener:
