@@ -45,8 +45,8 @@ class Timer:
 
     __slots__ = ("call", "process")
 
-    def __init__(self, call: Callable[[], None], process: SimulatedRuntime | None) -> None:
-        self.call: Callable[[], None] | None = call
+    def __init__(self, call: Callable[[], object], process: SimulatedRuntime | None) -> None:
+        self.call: Callable[[], object] | None = call
         self.process = process
 
     def cancel(self) -> None:
@@ -204,14 +204,14 @@ class Scheduler:
         self.now = end
         self._raise_failures()
 
-    def call_at(self, when: float, call: Callable[[], None], process: SimulatedRuntime | None = None) -> Timer:
+    def call_at(self, when: float, call: Callable[[], object], process: SimulatedRuntime | None = None) -> Timer:
         """Do *call* at the true moment *when*; for *process*: not if it is dead, and late if it is paused."""
         timer = Timer(call, process)
         self._count += 1
         heappush(self._timers, (max(when, self.now), self._count, timer))
         return timer
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
         """Do *call* after *seconds* of true time."""
         return self.call_at(self.now + seconds, call)
 
