@@ -206,6 +206,9 @@ class Client:
     def resume(self, text: str) -> Lease:
         return Lease(run(self._core.resume(text)))
 
+    def renew(self, text: str) -> None:
+        run(self._core.renew(text))
+
     def holders(self, prefix: str = "") -> list[Holder]:
         return run(self._core.holders(prefix))
 

@@ -12,7 +12,6 @@ import argparse
 
 from dibs.cli.lines import print_json, printable, write
 from dibs.cli.options import add_common, lease_text, namespace_of
-from dibs.errors import LeaseLost
 from dibs.stores.store import Claim
 
 USAGE = "dibs renew [OPTIONS] [LEASE]"
@@ -25,24 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do it.
+    """Do it. The holder stays who it is: the death of the dibs run above us must still free the lock."""
+    from dibs import connect  # noqa: PLC0415 - not needed for --help
+    from dibs.core.handover import from_text  # noqa: PLC0415 - the same
 
-    Straight at the store: `Client.resume` would make this short-lived process the holder, in the place of the
-    dibs run above us, whose death must still free the lock.
-    """
-    from dibs.core.connecting import connected  # noqa: PLC0415 - not needed for --help
-    from dibs.core.handover import from_text  # noqa: PLC0415
-    from dibs.runtime import run  # noqa: PLC0415
-    from dibs.runtime.threads import ThreadRuntime  # noqa: PLC0415
-
-    claim, _ = from_text(lease_text(args))
-    client = connected(args.url, namespace_of(args), ThreadRuntime())
-    try:
-        [reason] = run(client.store.renew([claim], client.step_budget(claim.ttl)))
-    finally:
-        run(client.close())
-    if reason is not None:
-        raise LeaseLost(claim.name, claim.fence, reason)
+    text = lease_text(args)
+    claim, _ = from_text(text)
+    with connect(args.url, namespace=namespace_of(args)) as client:
+        client.renew(text)
     _tell(args.json, claim)
     return 0
 

@@ -27,7 +27,7 @@ from dibs.errors import LeaseLost, Misuse
 from dibs.holder import Holder, LockState
 from dibs.runtime import Runtime
 from dibs.stores.guarantees import Guarantees
-from dibs.stores.store import Store
+from dibs.stores.store import Claim, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,14 +118,20 @@ class Client:
         claim, note = handover.from_text(text)
         self.enter(claim.name)
         sent_at = self.runtime.now()
-        budget = self.step_budget(claim.ttl)
-        [reason] = await self.store.renew([claim], budget)
-        if reason is not None:
-            raise LeaseLost(claim.name, claim.fence, reason)
-        await self.store.attach(claim, note, budget)
+        await self._renew(claim)
+        await self.store.attach(claim, note, self.step_budget(claim.ttl))
         lease = Lease(self, claim, sent_at, note, None, "cancel")
         self.keep(lease)
         return lease
+
+    async def renew(self, text: str) -> None:
+        """Extend the lease that another process wrote with `Lease.to_str` by its ttl, and leave it to that process.
+
+        `LeaseLost` if it is not that token's any more.
+        """
+        claim, _ = handover.from_text(text)
+        self.enter()
+        await self._renew(claim)
 
     async def holders(self, prefix: str = "") -> list[Holder]:
         """List who holds the locks whose names begin with *prefix*."""
@@ -161,7 +167,8 @@ class Client:
         """File descriptors that keep the locks of this process taken as long as a child that inherits them lives.
 
         Pass them to a child that goes on with the work (``pass_fds``), so that the death of this process does not
-        free the lock under it. Empty for stores where only the ttl frees the lock of a dead process.
+        free the lock under it. Empty for stores where only the ttl frees the lock of a dead process. A *preexec_fn*
+        runs after a fork has closed them in the child: give it copies made with `os.dup`.
         """
         return self.store.inheritable()
 
@@ -224,6 +231,11 @@ class Client:
         except Exception:  # noqa: BLE001 - it must not hide why we leave; the keeper tries again and says what failed
             return False
         return True
+
+    async def _renew(self, claim: Claim) -> None:
+        [reason] = await self.store.renew([claim], self.step_budget(claim.ttl))
+        if reason is not None:
+            raise LeaseLost(claim.name, claim.fence, reason)
 
     def step_budget(self, ttl: float) -> float:
         """Seconds for one request about a lease of *ttl*."""
