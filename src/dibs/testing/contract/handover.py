@@ -47,6 +47,23 @@ class HandOver(Kind):
         assert after.since == before.since
 
     @needs(Ability.HANDOVER)
+    async def test_a_renewal_by_its_text_leaves_the_lease_to_its_holder(self, world: World) -> None:
+        ours, theirs = world.client(), world.client()
+        lease = await ours.lock(world.name()).acquire(timeout=0)
+        text, before = lease.to_str(), (await ours.show(lease.name)).holder
+        await theirs.renew(text)
+        after = (await ours.show(lease.name)).holder
+        assert before is not None
+        assert after is not None
+        assert after._replace(expires_in=None) == before._replace(expires_in=None)
+        await theirs.close()
+        lease.check()
+        assert await holds(world, lease.name) == lease.fence
+        await lease.release()
+        with pytest.raises(LeaseLost):
+            await world.client().renew(text)
+
+    @needs(Ability.HANDOVER)
     async def test_a_detached_lease_is_no_longer_ours_to_use(self, world: World) -> None:
         lease = await world.client().lock(world.name()).acquire(timeout=0)
         await lease.detach()
