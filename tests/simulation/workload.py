@@ -336,7 +336,6 @@ class History:
     def ended(self, lease: Lease, stopped_at: float, *, interrupted: bool = False) -> None:
         """The hold of *lease* is over for its holder; read from the lease how. *interrupted*: a loss would have."""
         hold, _, process = self.open.pop((lease.name, lease.fence))
-        hold.broken_at = self.broken.get((lease.name, lease.fence), hold.broken_at)
         hold.valid_until = process.true(lease.lost.deadline)
         hold.still_until = max((end for begin, end in process.stops if begin <= stopped_at), default=hold.still_until)
         if lease.lost_reason is not None:
@@ -358,6 +357,9 @@ class History:
         self.close_open_holds()
         exclusive = not self.mix.amnesia and not self.mix.jump
         for name, holds in self.holds.items():
+            for hold in holds:
+                if (name, hold.fence) in self.broken:
+                    hold.broken(self.broken[name, hold.fence])
             self.wrong += [f"{name}: {found}" for found in violations(holds, exclusive=exclusive)]
             self.wrong += writes_out_of_order(self.resources[name].log)
         self.world.close()
@@ -367,8 +369,7 @@ class History:
 
     def close_open_holds(self) -> None:
         for hold, lease, process in list(self.open.values()):
-            hold.broken_at = self.broken.get((lease.name, lease.fence), hold.broken_at)
-            hold.valid_until = process.true(lease.lost.deadline)
+                hold.valid_until = process.true(lease.lost.deadline)
             left_at = self.left.get((lease.name, lease.fence), process.died_at)
             hold.left(min(left_at, hold.valid_until))
         self.open.clear()
@@ -382,10 +383,14 @@ class History:
             self.look_for_orphans()
         self.world.run_for(1.5 * self.ttl)  # until the last late copy has arrived
         probe, client = self.add_process("probe", 2000)
+        self.processes.remove((probe, client))
         tickets = sum(len(self.server.memory.show("sim", name).waiting) for name in self.names)
         within = 1.02 * self.ttl + 0.15 * (tickets + 1) + LISTEN
         for name in self.names:
             probe.start(self.probe(client, name, within), f"probe {name}")
+        for process, client in self.processes:
+            if not process.dead and self.chance() < 0.3:
+                process.start(client.close(), "close")
         self.world.run()
         self.world.run_for(self.ttl * 1.02 + 2.5)
         if self.world.tasks:

@@ -87,7 +87,7 @@ def test_a_grant_before_the_holder_was_told_is_found() -> None:
 
 def test_a_holder_whose_lock_was_broken_on_purpose_may_be_told_later() -> None:
     broken, after = hold(1, 0, 1, 5), hold(2, 0, 3, 6)
-    broken.broken_at = 2
+    broken.broken(2)
     assert told_late([broken, after]) == []
 
 
@@ -114,8 +114,9 @@ def test_the_window_of_the_end_follows_from_how_it_ended(how: str, over: tuple[f
 
 
 def test_a_grant_that_was_broken_may_have_ended_then() -> None:
-    ended = Hold(1, 0, 1, valid_until=5.0, broken_at=2.0)
+    ended = Hold(1, 0, 1, valid_until=5.0)
     ended.given_back(3, 4)
+    ended.broken(2)
     assert (ended.over_from, ended.over_by) == (2, 4)
 
 

@@ -52,10 +52,14 @@ class Hold:
         """The holder is gone or was told nothing certain: the grant may live on at the store, up to its ttl."""
         self._ends(at, min(self.valid_until, at), FOREVER)
 
+    def broken(self, at: float) -> None:
+        """Somebody may have broken it on purpose, at the earliest *at*: its holder learns of that later."""
+        self.broken_at = at
+        self.over_from = min(self.over_from, at)
+
     def _ends(self, stopped_at: float, over_from: float, over_by: float) -> None:
         self.stopped_at = stopped_at
-        self.over_from = min(over_from, self.broken_at)
-        self.over_by = max(over_by, self.over_from)
+        self.over_from, self.over_by = over_from, max(over_by, over_from)
 
 
 class Violation(NamedTuple):
