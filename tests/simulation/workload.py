@@ -369,7 +369,7 @@ class History:
 
     def close_open_holds(self) -> None:
         for hold, lease, process in list(self.open.values()):
-                hold.valid_until = process.true(lease.lost.deadline)
+            hold.valid_until = process.true(lease.lost.deadline)
             left_at = self.left.get((lease.name, lease.fence), process.died_at)
             hold.left(min(left_at, hold.valid_until))
         self.open.clear()
