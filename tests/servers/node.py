@@ -84,7 +84,7 @@ class Node:
         return self._process.pid
 
     def command(self, *words: str | bytes | float) -> Any:
-        """Do a command on a new connection, with all rights."""
+        """Do a command on a new connection, with all rights. What belongs together, as SET and WAIT, needs `client`."""
         with self.client() as client:
             return client(*words)
 

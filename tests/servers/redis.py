@@ -106,9 +106,10 @@ class RedisServer(Node):
         self._before.clear()
 
     def replicate(self, master: Node) -> None:
-        """Become a replica of *master*, and wait until the copy is there."""
+        """Become a replica of *master*, and wait until the copy is there and what is written from now on follows."""
         self.command("REPLICAOF", *master.address)
-        until(lambda: self.info("replication").get("master_link_status") == "up", "the replica has its copy")
+        online = f"port={self.port},state=online"  # the master's word: its replica says "up" a moment before
+        until(lambda: online in str(master.command("INFO", "replication")), "the replica has its copy")
 
     def restart(self, *, keep_data: bool) -> None:
         """End it and start it again on its port, with all its data, saved in good order, or with none."""

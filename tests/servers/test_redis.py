@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dibs.testing.proxy import FaultProxy
 from servers.clock import Clock
 from servers.node import Node
 from servers.process import until
+from servers.programs import program
 from servers.redis import Persistence, RedisServer
 from servers.resp import Resp, RespError
 
@@ -116,9 +116,12 @@ def test_tls(redis_tls: RedisServer) -> None:
 def test_replica(start_redis: Start) -> None:
     """A replica has what its master has."""
     master, replica = start_redis(), start_redis()
-    master.command("SET", "key", "value")
+    master.command("SET", "early", 1)
     replica.replicate(master)
-    assert replica.command("GET", "key") == "value"
+    with master.client() as client:
+        client("SET", "late", 2)
+        assert client("WAIT", 1, 5_000) == 1
+    assert replica.command("MGET", "early", "late") == ["1", "2"]
 
 
 def test_clock_shift(start_redis: Start, clock: Clock) -> None:
@@ -142,24 +145,26 @@ def test_proxy_before_a_server(redis_server: RedisServer, fault_proxy: Callable[
 
 def test_no_server_outlives_the_test_run(tmp_path: Path) -> None:
     """A test run that is killed takes its servers with it."""
+    program("redis-server")
     script = "from servers.redis import RedisServer; s = RedisServer().__enter__(); print(s.pid, flush=True); input()"
-    run = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-    )
-    assert run.stdout
-    server = int(run.stdout.readline())
-    os.kill(server, 0)
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
+    ) as run:
+        assert run.stdout
+        server = int(run.stdout.readline())
+        assert exists(server)
+        run.kill()
     until(lambda: not exists(server), "the server is gone")
 
 
 def exists(pid: int) -> bool:
+    """Whether it runs; in a container there may be nobody who buries the dead."""
+    stat = Path(f"/proc/{pid}/stat")
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return not stat.exists() or stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"  # in a container nobody may reap it

@@ -11,8 +11,9 @@ from servers.sentinel import SentinelTrio
 def test_on_demand(sentinel: SentinelTrio) -> None:
     """The replica is promoted, and the old master follows it."""
     old, new = sentinel.master, sentinel.replica
-    old.command("SET", "key", "value")
-    old.command("WAIT", 1, 5_000)
+    with old.client() as client:
+        client("SET", "key", "value")
+        assert client("WAIT", 1, 5_000) == 1
     assert sentinel.failover() is new
     assert (sentinel.master, sentinel.replica) == (new, old)
     assert new.command("GET", "key") == "value"
