@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.deadline import Deadline
 from dibs.core.schedule import Entry, Return, Schedule
-from dibs.errors import StoreUnavailable
+from dibs.errors import LossReason, StoreUnavailable
 from dibs.runtime import Event, Job, Runtime
-from dibs.stores.store import Store
+from dibs.stores.store import PartlyRenewed, Store
 
 if TYPE_CHECKING:
     from dibs.core.lease import Lease
@@ -174,14 +174,19 @@ class Keeper:
     async def _renew(self, leases: Sequence[Lease]) -> None:
         sent_at = self._runtime.now()
         claims = [lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl)) for lease in leases]
+        answers: Sequence[LossReason | StoreUnavailable | None]
         try:
             answers = await self._store.renew(claims, self._budget(leases, sent_at))
+        except PartlyRenewed as partly:
+            answers = partly.answers
         except Exception:
             for lease in leases:
                 lease.failures += 1
             raise
         for lease, claim, reason in zip(leases, claims, answers, strict=True):
-            if reason is not None:
+            if isinstance(reason, StoreUnavailable):
+                lease.failures += 1
+            elif reason is not None:
                 lease.lost.happen(reason)
             elif lease.lost.extend(sent_at, claim.ttl):
                 lease.failures = 0

@@ -22,7 +22,7 @@ from dibs.stores import redis_values as values
 from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.redis_keys import Naming
 from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
-from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
 
 RENEWED_TOGETHER = 100
 """Locks in one call of the script: it stays a short step for the server."""
@@ -106,7 +106,7 @@ class RedisStore(Store):
         lost = [index for index, answer in enumerate(answers) if answer == 0]
         for index, why in zip(lost, await self._why_not([claims[i] for i in lost], until), strict=True):
             answers[index] = why
-        return _settled([None if answer == 1 else answer for answer in answers])
+        return self._settled([None if answer == 1 else answer for answer in answers])
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One script: give back the grant or the ticket, and wake the next."""
@@ -244,6 +244,16 @@ class RedisStore(Store):
         arguments = [part for claim in claims for part in (_ms(claim.ttl), values.quoted(claim.token))]
         return Request(keys[0], RENEW, RENEW.call(keys, *arguments))
 
+    def _settled(self, answers: list[Any]) -> list[LossReason | None]:
+        """The answers; or the error, if none came; or both."""
+        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+        if not errors:
+            return answers
+        worst = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
+        if len(errors) == len(answers):
+            raise worst
+        raise PartlyRenewed(self._shown, str(worst), answers)
+
     async def _why_not(self, claims: Sequence[Claim], until: float) -> list[Any]:
         if not claims:
             return []
@@ -282,11 +292,3 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise Misuse(f"min_replicas={text!r}: it is a number of replicas")
     return int(text)
-
-
-def _settled(answers: list[Any]) -> list[LossReason | None]:
-    """The answers, or the error if there is nothing else."""
-    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-    if errors:
-        raise next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
-    return answers

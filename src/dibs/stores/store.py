@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from dibs.errors import LossReason
+from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Holder, LockState
 from dibs.stores.guarantees import Guarantees
 
@@ -64,6 +64,18 @@ class Claim(NamedTuple):
     ttl: float
 
 
+class PartlyRenewed(StoreUnavailable):
+    """Some of the claims were answered and some could not be asked for: one node of a cluster is down.
+
+    *answers* are those of `Store.renew`, with an error in the place of each that is missing.
+    """
+
+    def __init__(self, store: str, problem: str, answers: Sequence[LossReason | StoreUnavailable | None]) -> None:
+        super().__init__(store, problem)
+        self.args = (store, problem, answers)
+        self.answers = answers
+
+
 class Store(ABC):
     """What can grant leases. One instance belongs to one client, one namespace and one runtime.
 
@@ -81,7 +93,10 @@ class Store(ABC):
 
     @abstractmethod
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
-        """Extend every claim that still holds by its ttl from now; answer `None` for it, or why it does not."""
+        """Extend every claim that still holds by its ttl from now; answer `None` for it, or why it does not.
+
+        Raises `PartlyRenewed` if only some could be asked for, so that the others do not share their fate.
+        """
 
     @abstractmethod
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
