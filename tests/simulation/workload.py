@@ -137,7 +137,7 @@ class History:
                     task.cancel_at(1 + int(self.chance() * 40), late=self.chance() < 0.5)
             if self.hits(mix.pause, "process stood still"):
                 pause = self.ttl * self.pick(0.1, 0.5, 1.1, 2.0)
-                self.world.call_later(span * self.chance(), partial(process.pause, pause))
+                self.world.call_later(span * self.chance(), partial(self.pause, process, pause))
             if self.hits(mix.crash, "crash planned"):
                 process.crash_after(1 + int(self.chance() * 120))
         if self.hits(mix.evict, "operator evicts"):
@@ -165,6 +165,10 @@ class History:
 
         self.world.call_later(begins, lambda: fail(True))
         self.world.call_later(begins + lasts, lambda: fail(False))
+
+    def pause(self, process: SimulatedRuntime, seconds: float) -> None:
+        if not self.network.healed:
+            process.pause(seconds)
 
     def jump(self) -> None:
         self.server.ahead += self.pick(0.5, 2, 60) * self.ttl
@@ -378,6 +382,8 @@ class History:
         """All faults have ended: whatever nobody holds any more must be given back, and then everybody served."""
         self.kept.clear()
         self.network.heal()
+        while not all(process.runs or process.dead for process, _ in self.processes):
+            self.world.run_for(0.5)
         self.world.run_for(2.5)
         if self.ttl * 0.7 > 2.0 + 2.5 or self.ttl >= 3.0:
             self.look_for_orphans()
