@@ -16,6 +16,9 @@ from dibs.ports.redis_command import command
 from dibs.ports.redis_errors import refused
 from dibs.ports.redis_source import Address, Login
 
+MEMORY = command("INFO", "memory")
+"""Asked for together with the first request to a server."""
+
 
 class BlockingDialer:
     """Opens sockets for threads."""
@@ -33,7 +36,7 @@ class BlockingDialer:
         sock, connection._sock = connection._sock, None  # ours from now on
         return sock
 
-    def handshake(self) -> list[bytes]:
+    def greeting(self) -> list[bytes]:
         """The greeting."""
         provider = self._login.options.get("credential_provider")
         return greeting(self._login, provider.get_credentials() if provider else None)
@@ -55,7 +58,7 @@ class AsyncDialer:
         writer, connection._writer, connection._reader = connection._writer, None, None
         return writer
 
-    async def handshake(self) -> list[bytes]:
+    async def greeting(self) -> list[bytes]:
         """The greeting."""
         provider = self._login.options.get("credential_provider")
         return greeting(self._login, await provider.get_credentials_async() if provider else None)
@@ -77,11 +80,35 @@ def greeting(login: Login, credentials: tuple[Any, ...] | None) -> list[bytes]:
     return commands
 
 
-def check_handshake(name: str, replies: list[Any]) -> None:
-    """Raise `StoreUnavailable` if the server refused the greeting."""
+def check_greeting(name: str, replies: list[Any]) -> None:
+    """Raise `StoreUnavailable` if the server refused the greeting; warn if it may throw locks away."""
     for reply in replies:
         if isinstance(reply, Exception):
             raise StoreUnavailable(name, refused(name, reply).problem)
+
+
+def warn_of_eviction(name: str, memory: Any) -> None:
+    """Say once for each server that it deletes keys when its memory is full, locks that are held among them.
+
+    *memory* is its answer to MEMORY: a user who may not ask is no problem of ours.
+    """
+    if not isinstance(memory, bytes):
+        return
+    facts = dict(line.split(b":", 1) for line in memory.splitlines() if b":" in line)
+    policy = facts.get(b"maxmemory_policy", b"noeviction").decode()
+    if policy != "noeviction" and name not in _warned:
+        _warned.add(name)
+        import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+        logging.getLogger("dibs").warning(
+            "the Redis server %s has maxmemory-policy %s, so it may delete locks that are held when its memory is "
+            "full; set it to noeviction",
+            name,
+            policy,
+        )
+
+
+_warned = set[str]()
 
 
 def _prepared(login: Login, address: Address, within: float) -> Any:

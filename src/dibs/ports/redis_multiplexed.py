@@ -17,7 +17,7 @@ import hiredis
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.graveyard import bury
-from dibs.ports.redis_dial import AsyncDialer, check_handshake
+from dibs.ports.redis_dial import AsyncDialer, check_greeting
 from dibs.ports.redis_source import Address
 
 NOT_YET = object()
@@ -139,7 +139,7 @@ class AsyncServer:
 
     async def connect(self, received: Callable[[Any], None], lost: Callable[[Exception | None], None]) -> Line:
         """A new connection, greeted, on which *received* gets what comes and *lost* is told of its end."""
-        hello = await self._dial.handshake()
+        hello = await self._dial.greeting()
         greeting = Pending(asyncio.get_running_loop().create_future(), math.inf, len(hello))
         line = Line(greeting.answered, lost)
         line.take_over(await self._dial.writer(self.address, LONGEST_CONNECT))
@@ -151,7 +151,7 @@ class AsyncServer:
                 )
                 if not greeting.future.done():
                     raise StoreUnavailable(self.name, "the server does not answer a greeting")
-                check_handshake(self.name, greeting.replies)
+                check_greeting(self.name, greeting.replies)
         except BaseException:
             line.abort()
             raise

@@ -13,6 +13,7 @@ import hiredis
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.redis_command import Script, command
+from dibs.ports.redis_dial import MEMORY, warn_of_eviction
 from dibs.ports.redis_errors import refused
 from dibs.ports.redis_map import Map, Server
 from dibs.runtime import Runtime
@@ -108,7 +109,8 @@ class Route:
         """Find the server first."""
         until = self._runtime.now() + within
         server = await self.map.find(request.key, within)
-        reply = await server.call(request.data, self._left(until))
+        reply, memory = await server.calls(request.data + MEMORY, 2, self._left(until))
+        warn_of_eviction(server.name, memory)
         if isinstance(reply, hiredis.ReplyError):
             return await self._follow(server, request, reply, self._left(until))
         return reply

@@ -68,7 +68,11 @@ def from_url(url: str, *, blocking: bool) -> tuple[Source, dict[str, str]]:
     ours = {name: query.pop(name) for name in OURS & query.keys()}
     kind, scheme = _kind(parts.scheme)
     userinfo, at, hosts = parts.netloc.rpartition("@")
-    nodes = tuple(_address(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
+    try:
+        nodes = tuple(_address(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
+    except ValueError as exc:  # not its text: it may have a part of the password
+        problem = "no host with a port stands in it; special characters of a password are written as %2F and so on"
+        raise Misuse(f"{shown(url)}: {problem}") from exc
     service, path = "", parts.path
     if kind == "sentinel":
         service, _, database = parts.path.strip("/").partition("/")
@@ -127,10 +131,7 @@ def _kind(scheme: str) -> tuple[str, str]:
 
 def _address(host: str, port: int) -> Address:
     parts = urlsplit(f"//{host}")
-    try:
-        return Address(unquote(parts.hostname or "localhost"), parts.port or port)
-    except ValueError as exc:
-        raise Misuse(f"{host!r} is no host with a port") from exc
+    return Address(unquote(parts.hostname or "localhost"), parts.port or port)
 
 
 def _hostport(address: Address) -> str:

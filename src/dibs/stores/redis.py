@@ -191,8 +191,8 @@ class RedisStore(Store):
         """The lock's key, and the grant up to the token: the same for every ask, so it is kept."""
         keys = self._naming.keys(name)
         who = values.facts(here(self._runtime.pid(), name, note))
-        arguments = bulk(_ms(ttl)) + bulk(channel) + bulk(who)
-        head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 4) + arguments
+        arguments = bulk(b"%d %b" % (_ms(ttl), channel)) + bulk(who)
+        head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 3) + arguments
         return self._remember((name, ttl, note, channel), (keys.lock, head))
 
     def _remember(self, what: Any, head: tuple[bytes, bytes]) -> tuple[bytes, bytes]:

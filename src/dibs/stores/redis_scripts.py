@@ -75,7 +75,8 @@ end
 
 GRANT = Script(f"""
 local lock, fence, line, tickets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ttl, channel, facts, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local facts, token = ARGV[2], ARGV[3]
+local ttl, channel = string.match(ARGV[1], '^(%d+) (.*)$')
 {_MINE}
 local value = redis.call('GET', lock)
 if starts(value, 'dibs:' .. token .. ':') then
@@ -135,7 +136,10 @@ redis.call('SET', fence, next)
 redis.call('SET', lock, 'dibs:' .. token .. ':' .. next .. ':' .. now .. ':' .. facts, 'PX', ttl)
 return next
 """)
-"""lock fence line tickets; ttl, channel to be woken on ('' to poll, '-' for no ticket), facts, token."""
+"""lock fence line tickets; ttl and channel to be woken on ('' to poll, '-' for no ticket), facts, token.
+
+That makes ten words: of more, a server that wants a password does not say so, but hangs up.
+"""
 
 RENEW = Script(f"""
 {_MINE}
