@@ -194,9 +194,8 @@ class TestServers(RedisKind):
         def flush() -> None:
             redis_server.command("SCRIPT", "FLUSH", "SYNC")
 
-        client, claims = world.client(), []
-        for number in range(250):  # three scripts in one write
-            claims.append(await world.crashed(f"{number}", 30))
+        client = world.client()
+        claims = [await world.crashed(f"{number}", 30) for number in range(250)]  # three scripts in one write
         flush()
         assert await world.store.renew(claims, STEP) == [None] * 250
         flush()

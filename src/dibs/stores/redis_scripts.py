@@ -26,14 +26,12 @@ HIGHEST_FENCE = 2**53 - 1
 _NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local function text(number) return string.format('%.0f', number) end
 """
 
-_MINE = """
-local function starts(value, head) return value and string.sub(value, 1, #head) == head end
-"""
+_MINE = "{0} and string.sub({0}, 1, #{1} + 6) == 'dibs:' .. {1} .. ':'"
 
 _LINE = """
+local function text(number) return string.format('%.0f', number) end
 local function first()
   return redis.call('ZRANGE', line, 0, 0)[1]
 end
@@ -74,66 +72,63 @@ end
 """
 
 GRANT = Script(f"""
-local lock, fence, line, tickets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local call, lock, fence, line, tickets = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local facts, token = ARGV[2], ARGV[3]
 local ttl, channel = string.match(ARGV[1], '^(%d+) (.*)$')
-{_MINE}
-local value = redis.call('GET', lock)
-if starts(value, 'dibs:' .. token .. ':') then
-  return string.match(value, '^dibs:[^:]*:(%d+):')
+local last, free_at, time = call('GET', fence), call('HGET', tickets, '@'), call('TIME')
+local now = time[1] * 1000000 + time[2]
+local next = math.max((tonumber(last or '0') or 2^53) + 1, now)
+local fits = next <= {HIGHEST_FENCE}
+next = string.format('%.0f', next)
+local value = 'dibs:' .. token .. ':' .. next .. ':' .. string.format('%.0f', now) .. ':' .. facts
+if fits and not free_at and call('SET', lock, value, 'NX', 'PX', ttl) then
+  call('SET', fence, next)
+  return next
 end
-{_NOW}
-local last, next, free_at
-if not value then
-  last = redis.call('GET', fence)
-  next = math.max((tonumber(last or '0') or 2^53) + 1, now)
-  if next > {HIGHEST_FENCE} then return {{'exhausted', last}} end
-  free_at = tonumber(redis.call('HGET', tickets, '@'))
+local held = call('GET', lock)
+if {_MINE.format("held", "token")} then return string.match(held, '^dibs:[^:]*:(%d+):') end
+if not held and not fits then return {{'exhausted', last}} end
+{_LINE}
+local function join(free_at)
+  if channel == '-' then return end
+  if not call('ZSCORE', line, token) then
+    local newest = tonumber(call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]) or 0
+    call('ZADD', line, text(math.max(now, newest + 1)), token)
+  end
+  call('HSET', tickets, token, text(now + {TICKET_MS}000) .. ' ' .. channel .. ' ' .. facts, '@', text(free_at))
+  call('PEXPIRE', line, {TICKET_MS + 5000})
+  call('PEXPIRE', tickets, {TICKET_MS + 5000})
 end
-if value or free_at then
-  {_LINE}
-  local function join(free_at)
-    if channel == '-' then return end
-    if not redis.call('ZSCORE', line, token) then
-      local newest = tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]) or 0
-      redis.call('ZADD', line, text(math.max(now, newest + 1)), token)
-    end
-    local ticket = text(now + {TICKET_MS}000) .. ' ' .. channel .. ' ' .. facts
-    redis.call('HSET', tickets, token, ticket, '@', text(free_at))
-    redis.call('PEXPIRE', line, {TICKET_MS + 5000})
-    redis.call('PEXPIRE', tickets, {TICKET_MS + 5000})
-  end
-  if value then
-    local left = redis.call('PTTL', lock)
-    if left < 0 then return {{'immortal'}} end
-    join(now + left * 1000)
-    return {{'held', left, text(now), value}}
-  end
-  local ahead = first()
-  while ahead and ahead ~= token and until_of(redis.call('HGET', tickets, ahead)) <= now do
-    drop(ahead)
-    ahead = first()
-  end
-  if ahead and ahead ~= token then
-    -- Later than now: the lock was removed before its time, or the clock fell back. It counts as freed just now.
-    if free_at > now then
-      free_at = now
-      redis.call('HSET', tickets, '@', text(now))
-    end
-    local kept = math.ceil({RESERVED_FOR_MS} - (now - free_at) / 1000)
-    if kept > 0 then
-      local since, theirs = redis.call('ZSCORE', line, ahead), redis.call('HGET', tickets, ahead)
-      join(free_at)
-      return {{'kept', kept, text(now), since, theirs}}
-    end
-    drop(ahead)  -- it let its time pass
-  end
-  drop(token)
-  tidy()
+if held then
+  local left = call('PTTL', lock)
+  if left < 0 then return {{'immortal'}} end
+  join(now + left * 1000)
+  return {{'held', left, text(now), held}}
 end
-next, now = text(next), text(now)
-redis.call('SET', fence, next)
-redis.call('SET', lock, 'dibs:' .. token .. ':' .. next .. ':' .. now .. ':' .. facts, 'PX', ttl)
+local ahead = first()
+while ahead and ahead ~= token and until_of(call('HGET', tickets, ahead)) <= now do
+  drop(ahead)
+  ahead = first()
+end
+if ahead and ahead ~= token then
+  -- Later than now: the lock was removed before its time, or the clock fell back. It counts as freed just now.
+  free_at = tonumber(free_at)
+  if free_at > now then
+    free_at = now
+    call('HSET', tickets, '@', text(now))
+  end
+  local kept = math.ceil({RESERVED_FOR_MS} - (now - free_at) / 1000)
+  if kept > 0 then
+    local since, theirs = call('ZSCORE', line, ahead), call('HGET', tickets, ahead)
+    join(free_at)
+    return {{'kept', kept, text(now), since, theirs}}
+  end
+  drop(ahead)  -- it let its time pass
+end
+drop(token)
+tidy()
+call('SET', lock, value, 'PX', ttl)
+call('SET', fence, next)
 return next
 """)
 """lock fence line tickets; ttl and channel to be woken on ('' to poll, '-' for no ticket), facts, token.
@@ -142,12 +137,12 @@ That makes ten words: of more, a server that wants a password does not say so, b
 """
 
 RENEW = Script(f"""
-{_MINE}
 local held = {{}}
 for i, lock in ipairs(KEYS) do
   local ttl, value = tonumber(ARGV[2 * i - 1]), redis.pcall('GET', lock)  -- pcall: a list there is no lock of ours
   held[i] = 0
-  if type(value) == 'string' and starts(value, 'dibs:' .. ARGV[2 * i] .. ':') then
+  local token = ARGV[2 * i]
+  if type(value) == 'string' and {_MINE.format("value", "token")} then
     held[i] = 1
     if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end  -- a late one never shortens it
   end
@@ -156,27 +151,32 @@ return held
 """)
 """Any number of locks of one server; ttl and token of each."""
 
-WHY_NOT = Script(f"""
-{_MINE}
-return starts(redis.call('GET', KEYS[1]), ARGV[1] .. ':') and 'evicted' or 'taken'
+WHY_NOT = Script("""
+local gone, token = redis.call('GET', KEYS[1]), ARGV[1]
+return gone and string.sub(gone, 1, #token + 1) == token .. ':' and 'evicted' or 'taken'
 """)
 """evicted; token."""
 
 RELEASE = Script(f"""
-local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local call, lock, line, tickets, evicted = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
-{_MINE}
-local value = redis.call('GET', lock)
-local ours = starts(value, 'dibs:' .. token .. ':')
-local waited = redis.call('HEXISTS', tickets, token) == 1
-local others = waited or (ours and redis.call('ZCARD', line) > 0)
+local held, others = call('GET', lock), call('HLEN', tickets)
+local ours = {_MINE.format("held", "token")}
+if ours and others == 0 then
+  call('DEL', lock)
+  return 'held'
+end
 local why = 'held'
-if not ours then why = starts(redis.call('GET', evicted), token .. ':') and 'evicted' or 'taken' end
-if ours then redis.call('DEL', lock) end
-if others then
+if not ours then
+  local gone = call('GET', evicted)
+  why = gone and string.sub(gone, 1, #token + 1) == token .. ':' and 'evicted' or 'taken'
+end
+if others > 0 then
   {_NOW}{_LINE}
-  if waited then drop(token) end
-  if ours then set_free() elseif not value then hint() end
+  call('ZCARD', line)  -- fails here, before the first write, if it is of another kind
+  if ours then call('DEL', lock) end
+  local waited = drop(token) == 1
+  if ours then set_free() elseif waited and not held then hint() end
   tidy()
 end
 return why
@@ -199,9 +199,8 @@ return 1
 """lock line tickets evicted; fence, who and why."""
 
 ATTACH = Script(f"""
-{_MINE}
-local value = redis.call('GET', KEYS[1])
-if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return 0 end
+local value, token = redis.call('GET', KEYS[1]), ARGV[1]
+if not ({_MINE.format("value", "token")}) then return 0 end
 local head = string.match(value, '^dibs:[^:]*:%d+:%d+:')
 redis.call('SET', KEYS[1], head .. ARGV[2], 'PX', redis.call('PTTL', KEYS[1]))
 return 1
@@ -212,7 +211,7 @@ SHOW = Script(f"""
 local lock, fence, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 {_NOW}
 return {{
-  text(now), redis.call('GET', lock), redis.call('PTTL', lock), redis.call('GET', fence),
+  string.format('%.0f', now), redis.call('GET', lock), redis.call('PTTL', lock), redis.call('GET', fence),
   redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', tickets), redis.call('GET', evicted)
 }}
 """)
