@@ -64,22 +64,35 @@ class AsyncJob:
 class TaskInterrupt:
     """Cancels the body of an ``async with``, and knows its own cancel from another's (as `asyncio.timeout`)."""
 
-    __slots__ = ("_before", "_fired", "_task")
+    __slots__ = ("_before", "_fired", "_over", "_task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task, self._before, self._fired = task, task.cancelling(), False
+        self._task, self._before = task, task.cancelling()
+        self._fired = self._over = False
 
     def fire(self) -> None:
-        """Cancel the task, once."""
-        if not self._fired:
-            self._fired = True
-            self._task.cancel("the lease was lost")
+        """Cancel the task, once, if the body still runs.
+
+        If the task itself is the one who found the loss, it is cancelled in the loop's next turn, at an await of the
+        body. Before Python 3.13 a cancel that a task asks of itself cannot be taken back: if the body had no further
+        await, it would come out of some innocent one behind the block.
+        """
+        if asyncio.current_task() is self._task:
+            self._task.get_loop().call_soon(self._cancel)
+        else:
+            self._cancel()
 
     def absorb(self, exc: BaseException | None) -> bool:
         """Take our cancel back; tell whether *exc* is that cancel, and no one else cancelled the task too."""
+        self._over = True
         if not self._fired:
             return False
         return self._task.uncancel() <= self._before and isinstance(exc, asyncio.CancelledError)
+
+    def _cancel(self) -> None:
+        if not self._fired and not self._over:
+            self._fired = True
+            self._task.cancel("the lease was lost")
 
 
 class AsyncioRuntime:
