@@ -8,15 +8,15 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple, cast
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import Event, Runtime
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
-Step = Callable[Concatenate[Database, P], T]
+Step = Callable[[Database, *Ts], T]
 
 LONGEST = 3600.0
 """Seconds: the clocks of the system do not take infinity."""
@@ -30,7 +30,7 @@ class Port(Protocol):
 
     database: Database
 
-    async def call(self, within: float, step: Step[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self, within: float, step: Step[*Ts, T], *args: *Ts) -> T:
         """Do *step* on the database and return its answer, within *within* seconds."""
 
     async def close(self) -> None:
@@ -59,16 +59,17 @@ class BlockingPort:
         self._working = False
         self._new_turn()
 
-    async def call(self, within: float, step: Step[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self, within: float, step: Step[*Ts, T], *args: *Ts) -> T:
         """Do *step* here and now."""
         until, turn, entered = self._now() + within, self._turn, False
         try:
-            if not turn.acquire(timeout=min(max(within, 0.0), LONGEST)):
+            # Asked without a timeout first: that is 0.6 µs faster, and done for every step.
+            if not (turn.acquire(False) or turn.acquire(timeout=min(max(within, 0.0), LONGEST))):
                 raise StoreUnavailable(self.database.url, "another thread of this client has not finished with it")
             if self._working:  # a signal handler, in the middle of a step of the thread that it interrupted
                 raise StoreUnavailable(self.database.url, "a signal handler cannot use it while its thread does")
             entered = self._working = True
-            return self.database.run(until, step, *args, **kwargs)
+            return self.database.run(until, step, *args)
         finally:
             if entered:
                 self._working = False
@@ -104,10 +105,10 @@ class WorkerPort:
         self.database, self._runtime = database, runtime
         self._tasks: queue.SimpleQueue[_Task[Any] | None] | None = None
 
-    async def call(self, within: float, step: Step[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self, within: float, step: Step[*Ts, T], *args: *Ts) -> T:
         """Do *step* in the worker."""
         database, until = self.database, self._runtime.now() + within
-        task = _Task(lambda: database.run(until, step, *args, **kwargs), self._runtime.event())
+        task = _Task(lambda: database.run(until, step, *args), self._runtime.event())
         self._worker().put(task)
         if await task.done.wait(min(within + GRACE, LONGEST)):
             return task.result()

@@ -8,7 +8,7 @@ import pwd
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from dibs.errors import StoreUnavailable
 from dibs.ports.bell import Bell, Bells
@@ -17,7 +17,7 @@ from dibs.ports.liveness import Liveness
 from dibs.ports.place import Place
 from dibs.ports.sqlite_connection import Connection, Rows
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
@@ -77,13 +77,13 @@ class Database:
 
     # What the port does with it.
 
-    def run(self, until: float, step: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, until: float, step: Callable[[Database, *Ts], T], *args: *Ts) -> T:
         """Do *step*, until the moment *until* at most."""
         connection = self._connection
         if connection is None or connection.broken or connection.adrift():
             connection = self._open(until)
         connection.until = until
-        return step(self, *args, **kwargs)
+        return step(self, *args)
 
     def bell(self, token: str) -> Bell | None:
         """The bell of the one who waits with *token*. Other threads may ask."""
