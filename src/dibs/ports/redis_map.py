@@ -7,7 +7,7 @@ lock: it only learns from what came of it.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from dibs.errors import StoreUnavailable
@@ -25,7 +25,7 @@ class Server(Protocol):
     address: Address
     name: str
 
-    async def call(self, data: bytes, within: float) -> Any:
+    def call(self, data: bytes, within: float) -> Awaitable[Any]:
         """Send one command and return its reply; an error reply is returned, not raised."""
 
     async def calls(self, data: bytes, count: int, within: float) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import hiredis
@@ -39,13 +39,20 @@ LONGEST_CONNECT = 5.0
 class Line(asyncio.BufferedProtocol):
     """One connection: a transport and a parser."""
 
-    def __init__(self, received: Callable[[Any], None], lost: Callable[[Exception | None], None]) -> None:
-        self.received, self._lost = received, lost
-        self._reader: Any = hiredis.Reader(notEnoughData=NOT_YET)  # Any: its types know no bytearray
+    def __init__(
+        self,
+        received: Callable[[Any], None],
+        lost: Callable[[Exception | None], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.received, self._lost, self._now = received, lost, now
+        reader: Any = hiredis.Reader(notEnoughData=NOT_YET)  # Any: its types know no bytearray
+        self._feed, self._next = reader.feed, reader.gets
         self._buffer = bytearray(BUFFER)
         self._view = memoryview(self._buffer)
         self._writer: Any = None
         self.send: Callable[[bytes], None]
+        self.heard_at = now()
         self.ended = asyncio.get_running_loop().create_future()
 
     def take_over(self, writer: Any) -> None:
@@ -64,10 +71,10 @@ class Line(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """The loop has read so much."""
-        reader = self._reader
+        self.heard_at = self._now()
         try:
-            reader.feed(self._buffer, 0, nbytes)
-            while (reply := reader.gets()) is not NOT_YET:
+            self._feed(self._buffer, 0, nbytes)
+            for reply in iter(self._next, NOT_YET):
                 self.received(reply)
         except hiredis.ProtocolError:
             self.abort()
@@ -83,75 +90,60 @@ class Line(asyncio.BufferedProtocol):
             self._lost(exc)
 
 
-class Pending:
-    """A request whose replies are to come."""
-
-    __slots__ = ("future", "missing", "replies", "until")
-
-    def __init__(self, future: asyncio.Future[Any], until: float, count: int) -> None:
-        self.future, self.until, self.missing = future, until, count
-        self.replies: list[Any] = []
-
-    def answered(self, reply: Any) -> None:
-        """One more reply is here."""
-        self.replies.append(reply)
-        self.missing -= 1
-        if not self.missing and not self.future.done():
-            self.future.set_result(self.replies)
-
-
 class AsyncServer:
     """One server, as the tasks of one event loop see it."""
 
     def __init__(self, address: Address, dial: AsyncDialer, now: Callable[[], float]) -> None:
         self.address, self.name = address, str(address)
         self._dial, self._now = dial, now
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._loop: asyncio.AbstractEventLoop
         self._line: Line | None = None
         self._opening: asyncio.Task[Line] | None = None
-        self._queue = deque[Pending]()
+        self._queue = deque[tuple[asyncio.Future[Any], float]]()  # whose reply is to come, in order, and until when
         self._outbox: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._heard_at = 0.0
 
-    async def call(self, data: bytes, within: float) -> Any:
+    def call(self, data: bytes, within: float) -> Awaitable[Any]:
         """Send one command and return its reply; an error reply is returned, not raised."""
-        [reply] = await self.calls(data, 1, within)
-        return reply
+        line = self._line
+        return self._call_later(data, within) if line is None else self._ask(line, data, self._now() + within)
 
     async def calls(self, data: bytes, count: int, within: float) -> list[Any]:
         """Send *count* commands in one go and return their replies."""
         until = self._now() + within
         line = self._line or await self._opened(within)
-        loop = asyncio.get_running_loop()
-        pending = Pending(loop.create_future(), until, count)
-        if self._queue:
-            if not self._outbox:
-                loop.call_soon(self._flush)
-            self._outbox.append(data)
-        else:
-            line.send(data)  # nobody else is waiting, so there is nothing to go together with
-        self._queue.append(pending)
-        if until < self._timer_at:
-            self._look_at(until)
-        replies: list[Any] = await pending.future
-        return replies
+        futures = [self._ask(line, data, until), *(self._ask(line, b"", until) for _ in range(count - 1))]
+        try:
+            return [await future for future in futures]
+        finally:
+            for future in futures:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # looked at, so that the loop does not report it
 
     async def connect(self, received: Callable[[Any], None], lost: Callable[[Exception | None], None]) -> Line:
         """A new connection, greeted, on which *received* gets what comes and *lost* is told of its end."""
-        hello = await self._dial.greeting()
-        greeting = Pending(asyncio.get_running_loop().create_future(), math.inf, len(hello))
-        line = Line(greeting.answered, lost)
+        hello, replies = await self._dial.greeting(), list[Any]()
+        answered = asyncio.get_running_loop().create_future()
+
+        def greeted(reply: Any) -> None:
+            replies.append(reply)
+            if len(replies) == len(hello) and not answered.done():
+                answered.set_result(None)
+
+        line = Line(greeted, lost, self._now)
         line.take_over(await self._dial.writer(self.address, LONGEST_CONNECT))
         try:
             if hello:
                 line.send(b"".join(hello))
-                await asyncio.wait(
-                    [greeting.future, line.ended], timeout=LONGEST_CONNECT, return_when="FIRST_COMPLETED"
-                )
-                if not greeting.future.done():
+                either = [answered, line.ended]
+                await asyncio.wait(either, timeout=LONGEST_CONNECT, return_when=asyncio.FIRST_COMPLETED)
+                if not answered.done():
                     raise StoreUnavailable(self.name, "the server does not answer a greeting")
-                check_greeting(self.name, greeting.replies)
+                check_greeting(self.name, replies)
         except BaseException:
             line.abort()
             raise
@@ -170,15 +162,34 @@ class AsyncServer:
             self._timer.cancel()
 
     def forked(self) -> None:
-        """Forget the parent's connection and its loop."""
-        bury(self._line)
-        self._line = self._opening = self._timer = None
-        self._queue, self._outbox, self._timer_at = deque(), [], math.inf
+        """Forget the parent's connection and its loop; they are never collected, since that would close them."""
+        bury((self._line, self._opening, self._timer, self._queue))
+        self._fresh()
+
+    def _ask(self, line: Line, data: bytes, until: float) -> asyncio.Future[Any]:
+        """Send *data*, now or with what others send in this turn of the loop; what comes back is in its place."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self._queue:
+            line.send(data)  # nobody else waits, so there is nothing to go together with
+        else:
+            if not self._outbox:
+                self._loop.call_soon(self._flush)
+            self._outbox.append(data)
+        self._queue.append((future, until))
+        if until < self._timer_at:
+            self._look_at(until)
+        return future
+
+    async def _call_later(self, data: bytes, within: float) -> Any:
+        until = self._now() + within
+        line = await self._opened(within)
+        return await self._ask(line, data, until)
 
     async def _opened(self, within: float) -> Line:
         """The connection, opened by a task of its own: whoever waits for it may be cancelled."""
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self.connect(self._received, self._lost))
+            self._loop = asyncio.get_running_loop()
+            self._opening = self._loop.create_task(self.connect(self._received, self._lost))
             self._opening.add_done_callback(self._is_open)
         task = self._opening
         await asyncio.wait([task], timeout=within)
@@ -194,7 +205,7 @@ class AsyncServer:
     def _is_open(self, task: asyncio.Task[Line]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
-            self._line, self._heard_at = task.result(), self._now()
+            self._line = task.result()
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []
@@ -202,46 +213,43 @@ class AsyncServer:
             self._line.send(data)
 
     def _received(self, reply: Any) -> None:
-        self._heard_at = self._now()
-        pending = self._queue[0]
-        pending.answered(reply)
-        if not pending.missing:
-            self._queue.popleft()
+        future = self._queue.popleft()[0]
+        if not future.done():
+            future.set_result(reply)
 
     def _lost(self, exc: Exception | None) -> None:
         self._line = None
         queue, self._queue, self._outbox = self._queue, deque(), []
-        for pending in queue:
-            self._fail(pending, f"the connection broke: {exc or 'the server closed it'}")
+        for future, _ in queue:
+            self._fail(future, f"the connection broke: {exc or 'the server closed it'}")
 
     def _look_at(self, moment: float) -> None:
         """Look at what is overdue at *moment*: one timer for all requests."""
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0.0, moment - self._now())
         self._timer_at = moment
-        self._timer = asyncio.get_running_loop().call_later(delay, self._look)
+        self._timer = self._loop.call_later(max(0.0, moment - self._now()), self._look)
 
     def _look(self) -> None:
-        now, due = self._now(), self._timer_at
+        late = self._now() > self._timer_at + LATE
         self._timer, self._timer_at = None, math.inf
-        if now > due + LATE:  # the loop stood still: read first what came meanwhile
-            asyncio.get_running_loop().call_later(0.001, self._fail_overdue)
+        if late:  # the loop stood still: read first what came meanwhile
+            self._loop.call_later(0.001, self._fail_overdue)
         else:
             self._fail_overdue()
 
     def _fail_overdue(self) -> None:
         now, next_at = self._now(), math.inf
-        for pending in self._queue:
-            if pending.until <= now:
-                self._fail(pending, "no answer in time")
-            elif not pending.future.done():
-                next_at = min(next_at, pending.until)
-        if self._queue and self._queue[0].until <= now and self._line is not None and now > self._heard_at + SILENCE:
+        for future, until in self._queue:
+            if until <= now:
+                self._fail(future, "no answer in time")
+            elif not future.done():
+                next_at = min(next_at, until)
+        if self._line is not None and self._queue and self._queue[0][1] <= now > self._line.heard_at + SILENCE:
             self._line.abort()  # what is under way on it can no more be overtaken by what we send next
         if next_at < self._timer_at:
             self._look_at(next_at)
 
-    def _fail(self, pending: Pending, problem: str) -> None:
-        if not pending.future.done():
-            pending.future.set_exception(OutcomeUnknown(self.name, problem))
+    def _fail(self, future: asyncio.Future[Any], problem: str) -> None:
+        if not future.done():
+            future.set_exception(OutcomeUnknown(self.name, problem))
