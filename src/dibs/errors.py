@@ -1,7 +1,7 @@
 """Every error dibs raises: one root, and one class for each thing a caller can do about it.
 
-Whose fault it is: yours (`Misuse`, `NotSupported`), nobody's (`NotAcquired`), the holder's to react to
-(`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known (`OutcomeUnknown`).
+Whose fault it is: yours (`Misuse`, `NotSupported`, `GuardMissing`), nobody's (`NotAcquired`, `Changed`, `Deleted`),
+the holder's to react to (`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known (`OutcomeUnknown`).
 
 Every error keeps its facts in `args`, so that it can be pickled and sent to another process.
 """
@@ -77,7 +77,8 @@ class LeaseLost(DibsError):
 class StaleFence(DibsError):
     """A guard refused a write: a newer grant of the lock has already reached the resource.
 
-    Nothing was written. The lease behind *fence* is over; *current* is the highest fence the resource has seen.
+    Nothing was written. The lease behind *fence* is over; *current* is the highest fence the resource has seen. If
+    that is *fence* itself, the grant's own end, or a later write of it, has been seen already.
     """
 
     def __init__(self, name: str, fence: int, current: int) -> None:
@@ -85,10 +86,51 @@ class StaleFence(DibsError):
         self.name, self.fence, self.current = name, fence, current
 
     def __str__(self) -> str:
+        seen = f"fence {self.current}" if self.current != self.fence else "a later write, or the end, of the same grant"
         return (
-            f"the write with fence {self.fence} of {self.name!r} was refused: the resource has already seen "
-            f"fence {self.current}; acquire the lock again before writing"
+            f"the write with fence {self.fence} of {self.name!r} was refused: the resource has already seen {seen}; "
+            "acquire the lock again before writing"
         )
+
+
+class GuardMissing(DibsError):
+    """A guard has nothing to compare with: its table, or the row for the name, is not there.
+
+    Nothing was written: what was removed may have refused this fence. *missing* says what to do once, where the
+    resource is created.
+    """
+
+    def __init__(self, name: str, missing: str) -> None:
+        super().__init__(name, missing)
+        self.name, self.missing = name, missing
+
+    def __str__(self) -> str:
+        return f"whether a fence of {self.name!r} is stale cannot be told: {self.missing}"
+
+
+class Changed(DibsError):
+    """Somebody else wrote the row after you had read it. Nothing was written.
+
+    Read it again, compute again and write again, as `dibs.optimistic.retry` does.
+    """
+
+    def __init__(self, row: str, version: int, current: int) -> None:
+        super().__init__(row, version, current)
+        self.row, self.version, self.current = row, version, current
+
+    def __str__(self) -> str:
+        return f"{self.row} has version {self.current}, not {self.version}: it was changed since it was read; read again"
+
+
+class Deleted(DibsError):
+    """The row that you read is not there any more. Nothing was written, and trying again does not help."""
+
+    def __init__(self, row: str, version: int) -> None:
+        super().__init__(row, version)
+        self.row, self.version = row, version
+
+    def __str__(self) -> str:
+        return f"{self.row} is not there any more: it was deleted since its version {self.version} was read"
 
 
 class StoreUnavailable(DibsError):
