@@ -10,11 +10,12 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import client, lease, lock, loss
+from dibs.core import client, guarded, lease, lock, loss
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
     _blocking.Lock: lock.Lock,
+    _blocking.Guarded: guarded.Guarded,
     _blocking.Lease: lease.Lease,
     _blocking.Loss: loss.Loss,
 }
@@ -27,8 +28,9 @@ INSIDE = {
         *("store", "runtime", "entered", "mutex", "keeper", "turns"),
         *("enter", "keep", "forget", "give_back", "step_budget"),
     },
-    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost"},
-    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave"},
+    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon"},
+    guarded.Guarded: set(),
+    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),

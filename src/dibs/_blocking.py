@@ -155,12 +155,20 @@ class Lock:
         return _maybe_lease(run(self._core.try_acquire()))
 
     def __enter__(self) -> Lease:
-        return Lease(run(self._core.__aenter__()))
+        try:
+            return Lease(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._core.__aexit__(kind, exc, trace))
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -28,3 +28,12 @@ class Entered:
         if not blocks:
             self._blocks.pop(name, None)
         return lease
+
+    def drop(self, name: str, owner: object) -> list[Lease]:
+        """Forget the blocks of *owner* on *name*, and return their leases."""
+        blocks = self._blocks.get(name, [])
+        dropped = [lease for known, lease in blocks if known is owner]
+        blocks[:] = [block for block in blocks if block[0] is not owner]
+        if not blocks:
+            self._blocks.pop(name, None)
+        return dropped

@@ -110,8 +110,6 @@ class Lease:
         """
         self._refuse_other_process()
         if self.lost.settle():
-            self._given_up = "released"
-            self._client.forget(self)
             await self._deliver(again=False)
         elif self._undelivered:
             await self._deliver(again=True)
@@ -211,7 +209,10 @@ class Lease:
     async def _deliver(self, *, again: bool) -> None:
         client = self._client
         self._undelivered = True
-        try:
+        try:  # from here on Ctrl-C gives the lock back, too
+            if not again:
+                self._given_up = "released"
+                client.forget(self)
             reason = await client.store.release(self.name, self.token, client.step_budget(self.ttl))
         except (StoreUnavailable, GeneratorExit):  # the latter: the coroutine is being closed, and cannot await
             client.keeper.give_back(self.name, self.token, self.ttl)

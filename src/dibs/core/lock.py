@@ -86,7 +86,20 @@ class Lock:
         lease = self._client.entered.pop(self.name, self._client.runtime.current())
         if lease is None:
             raise Misuse(f"the block of lock {self.name!r} is left without having been entered by this client")
-        await lease.__aexit__(kind, exc, trace)
+        try:
+            await lease.__aexit__(kind, exc, trace)
+        except BaseException:
+            lease.leave()  # Ctrl-C may have come before the release was begun
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """*error*, perhaps Ctrl-C, came when a block had not begun or was about to end: give up what it held.
+
+        Only the block knows its lease, and it will not come back to it: it would be renewed for ever.
+        """
+        if not isinstance(error, Misuse):  # that is a block inside another, which goes on
+            for lease in self._client.entered.drop(self.name, self._client.runtime.current()):
+                lease.leave()
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} ttl={self.ttl:g} timeout={self.timeout}>"
@@ -95,7 +108,11 @@ class Lock:
         return Ask(self.name, self._client.runtime.token(), self.ttl, self.note, False)
 
     def _leased(self, ask: Ask, grant: Grant, sent_at: float) -> Lease:
-        claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
-        lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
-        self._client.keep(lease)
-        return lease
+        try:
+            claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
+            lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
+            self._client.keep(lease)
+            return lease
+        except BaseException:  # Ctrl-C
+            self._client.keeper.give_back(ask.name, ask.token, self.ttl)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
@@ -19,17 +20,46 @@ T = TypeVar("T")
 
 
 class ThreadEvent:
-    """A `threading.Event` whose wait has the shape of an await."""
+    """A flag to wait for, made so that Ctrl-C at any moment of it leaves it in order.
 
-    __slots__ = ("_event", "clear", "is_set", "set")
+    `threading.Event` is not: its lock is taken in Python code, and an interrupt between the taking and the ``with``
+    leaves it taken for ever, so that the next `set` hangs. Here nothing is ever held: each waiter sleeps on a lock of
+    its own, and puts it in the list before it looks at the flag; `set` raises the flag before it looks at the list.
+    """
+
+    __slots__ = ("_flag", "_waiting")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self.set, self.clear, self.is_set = self._event.set, self._event.clear, self._event.is_set
+        self._flag = False
+        self._waiting: list[threading.Lock] = []
+
+    def is_set(self) -> bool:
+        """Whether it was set and not cleared since."""
+        return self._flag
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._flag = False
+
+    def set(self) -> None:
+        """Raise the flag and wake all who wait for it."""
+        self._flag = True
+        for bed in self._waiting[:]:
+            with contextlib.suppress(RuntimeError):  # somebody else has woken it
+                bed.release()
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait until it is set, at most *timeout* seconds; tell whether it is."""
-        return self._event.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        if not self._flag and (timeout is None or timeout > 0):
+            bed = threading.Lock()
+            bed.acquire()
+            self._waiting.append(bed)
+            try:
+                if not self._flag:
+                    bed.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+            finally:
+                self._waiting.remove(bed)
+        return self._flag
 
 
 class ThreadJob:
