@@ -26,6 +26,45 @@ class TestAcquiring(CoreTests):
         assert await holds(world, lease.name) == lease.fence
         await lease.release()
 
+    async def test_whatever_ends_an_ask_whose_grant_is_on_its_way_the_lock_is_given_back(self, world: World) -> None:
+        for error in (KeyboardInterrupt(), SystemExit(1), MemoryError(), ValueError("a broken store")):
+            client, name = world.client(), world.name()
+
+            async def granted_and(step: Any, within: float, error: BaseException = error) -> Any:
+                await step()
+                raise error
+
+            world.wire(client).spoil("grant", granted_and)
+            with pytest.raises(type(error)):
+                await client.lock(name).acquire(timeout=1)
+            assert await is_free(world, name)
+
+    async def test_whatever_ends_a_wait_the_ticket_is_given_back(self, world: World) -> None:
+        for error in (KeyboardInterrupt(), SystemExit(1), ValueError("a broken store")):
+            client, held = world.client(), await world.crashed(world.name(), 30)
+
+            async def interrupted(step: Any, within: float, error: BaseException = error) -> Any:
+                raise error
+
+            world.wire(client).spoil("wait", interrupted)
+            with pytest.raises(type(error)):
+                await client.lock(held.name).acquire(timeout=1)
+            assert await waiters_are(world, held.name, 0)
+
+    async def test_whatever_ends_a_release_it_is_still_done(self, world: World) -> None:
+        for error in (KeyboardInterrupt(), SystemExit(1), ValueError("a broken store")):
+            client = world.client()
+            lease = await client.lock(world.name()).acquire(timeout=0)
+
+            async def interrupted(step: Any, within: float, error: BaseException = error) -> Any:
+                raise error
+
+            world.wire(client).spoil("release", interrupted)
+            with pytest.raises(type(error)):
+                await lease.release()
+            await world.until(lambda lease=lease: is_free(world, lease.name), within=1.0)  # type: ignore[misc]
+            await lease.release()
+
     async def test_a_lost_request_is_sent_again(self, world: World) -> None:
         client = world.client()
         world.wire(client).spoil("grant", drop_request)
