@@ -7,8 +7,8 @@ from typing import Any
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 
 NOT_DONE = {
-    "MOVED": "this server belongs to a cluster and does not keep this lock; connect with redis+cluster://",
-    "ASK": "this server belongs to a cluster and is moving this lock; connect with redis+cluster://",
+    "MOVED": "another node of the cluster keeps this lock; connect with redis+cluster://, or wait until it has settled",
+    "ASK": "the cluster is moving this lock; connect with redis+cluster://, or wait until it has moved",
     "TRYAGAIN": "the cluster is moving this lock from one node to another",
     "CROSSSLOT": "the keys of this lock are in different slots of the cluster, which is a fault of dibs",
     "CLUSTERDOWN": "the cluster does not serve this lock at the moment",

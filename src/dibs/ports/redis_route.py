@@ -19,7 +19,7 @@ from dibs.ports.redis_map import Map, Server
 from dibs.runtime import Runtime
 
 MOST_TRIES = 8
-"""Times that one request is sent on to another server, before we say that the cluster is in disorder."""
+"""Times that one request is sent on to another node, before we say that the cluster is in disorder."""
 
 PAUSE = 0.02
 """Seconds before a request goes again to servers that are just changing their roles."""
@@ -68,8 +68,9 @@ class Route:
                 answers[index] = await self._caught(request, until)
             else:
                 groups.setdefault(id(server), (server, []))[1].append(index)
-        for server, indexes in groups.values():
-            await self._group(server, [(index, requests[index]) for index in indexes], answers, until)
+        for still, (server, indexes) in zip(range(len(groups), 0, -1), groups.values(), strict=True):
+            share = self._runtime.now() + self._left(until) / still  # one that is silent leaves time for the others
+            await self._group(server, [(index, requests[index]) for index in indexes], answers, share)
         return answers
 
     async def pipeline(self, key: bytes, commands: Sequence[bytes], within: float) -> list[Any]:
@@ -108,7 +109,7 @@ class Route:
     async def _search(self, request: Request, within: float) -> Any:
         """Find the server first."""
         until = self._runtime.now() + within
-        server = await self.map.find(request.key, within)
+        server = self.map.known(request.key) or await self.map.find(request.key, within)
         reply, memory = await server.calls(request.data + MEMORY, 2, self._left(until))
         warn_of_eviction(server.name, memory)
         if isinstance(reply, hiredis.ReplyError):
@@ -130,27 +131,29 @@ class Route:
         return reply
 
     async def _follow(self, server: Server, request: Request, reply: Any, within: float) -> Any:
-        """Send again what was refused because it came to the wrong place, or to a server without the script."""
+        """Send again what was refused because it came to the wrong place, or to a server without the script.
+
+        A slot on its way from node to node answers TRYAGAIN until all keys of the lock are in one place, which is soon.
+        """
         until, data, tries = self._runtime.now() + within, request.data, 0
         while isinstance(reply, hiredis.ReplyError):
             code, _, rest = str(reply).partition(" ")
             tries += 1
-            if tries > MOST_TRIES or self._runtime.now() >= until:
+            if self._runtime.now() >= until:
                 raise refused(server.name, reply)
             if code == "NOSCRIPT" and data is request.data:
                 data = request.script.in_full(data)
                 reply = await server.call(data, self._left(until))
-            elif code == "MOVED" and self.map.moves:
+            elif code == "MOVED" and self.map.moves and tries < MOST_TRIES:
                 server = self.map.moved(server, rest)
                 reply = await server.call(data, self._left(until))
             elif code == "ASK" and self.map.moves:
-                asked = self.map.at(server, rest)
                 # In full: that node may not have the script, and a second ASKING would be needed to find out.
                 both = command("ASKING") + request.script.in_full(request.data)
-                reply = (await asked.calls(both, 2, self._left(until)))[1]
+                reply = (await self.map.at(server, rest).calls(both, 2, self._left(until)))[1]
             elif code in CHANGING and self.map.moves:
                 self.map.lost(server)
-                await self._runtime.sleep(min(PAUSE * tries, self._left(until)))
+                await self._runtime.sleep(min(PAUSE, self._left(until)))
                 server = await self.map.find(request.key, self._left(until))
                 reply = await server.call(data, self._left(until))
             else:
@@ -164,8 +167,10 @@ class Route:
             data = b"".join(request.data for _, request in requests)
             replies = await server.calls(data, len(requests), self._left(until))
         except StoreUnavailable as error:
-            self.map.lost(server)
-            replies = [error] * len(requests)
+            moves = self.map.lost(server) and not isinstance(error, OutcomeUnknown)
+            for index, request in requests:
+                answers[index] = await self._caught(request, until) if moves else error
+            return
         for (index, request), reply in zip(requests, replies, strict=True):
             answers[index] = reply
             if isinstance(reply, hiredis.ReplyError):
