@@ -29,7 +29,7 @@ INSIDE = {
         *("enter", "keep", "forget", "give_back", "step_budget"),
     },
     lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon"},
-    guarded.Guarded: set(),
+    guarded.Guarded: {"abandon"},
     lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),

@@ -9,6 +9,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dibs.core import client as _client
 from dibs.core import connecting as _connecting
+from dibs.core import guarded as _guarded
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss
@@ -154,6 +155,9 @@ class Lock:
     def try_acquire(self) -> Lease | None:
         return _maybe_lease(run(self._core.try_acquire()))
 
+    def guarded(self, guard: _guarded.Guard) -> Guarded:
+        return Guarded(self._core.guarded(guard))
+
     def __enter__(self) -> Lease:
         try:
             return Lease(run(self._core.__aenter__()))
@@ -172,6 +176,30 @@ class Lock:
 
     def __repr__(self) -> str:
         return repr(self._core)
+
+
+@faces(_guarded.Guarded)
+class Guarded:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _guarded.Guarded) -> None:
+        self._core = core
+
+    def __enter__(self) -> Lease:
+        try:
+            return Lease(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
 
 
 @faces(_client.Client)

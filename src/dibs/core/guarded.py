@@ -63,6 +63,11 @@ class Guarded:
         finally:
             await lease.__aexit__(kind, exc, trace)
 
+    def abandon(self, error: BaseException) -> None:
+        """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
+        if self._lease is not None and not isinstance(error, Misuse):  # that is a block inside, which goes on
+            self._lease.leave()
+
     async def _seal(self, lease: Lease) -> None:
         """Sealing makes a good end better, and is no reason to call it bad: the work was done, and is committed."""
         try:

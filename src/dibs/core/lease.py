@@ -163,7 +163,7 @@ class Lease:
                 raise
             exc.add_note(str(error))
         except StoreUnavailable as error:
-            self._tell(exc, f"its release is retried in the background: {error}")
+            self.tell(exc, f"its release is retried in the background: {error}")
 
     def __repr__(self) -> str:
         state = self._given_up or self.lost.reason or f"held, expires_in={self.expires_in():.3f}"
@@ -237,7 +237,7 @@ class Lease:
                 "forked from; hand a lease over with to_str() and client.resume()"
             )
 
-    def _tell(self, exc: BaseException | None, text: str) -> None:
+    def tell(self, exc: BaseException | None, text: str) -> None:
         if exc is not None:
             exc.add_note(f"the lock {self.name!r} was left, and {text}")
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.acquiring import Acquiring
 from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.guarded import Guard, Guarded
 from dibs.core.lease import Lease
 from dibs.errors import Misuse
 from dibs.stores.store import Ask, Busy, Claim, Grant
@@ -71,6 +72,14 @@ class Lock:
         call = Acquiring(self._client, self._ask(), 0)
         answer = await call.once()
         return None if isinstance(answer, Busy) else self._leased(call.ask, *answer)
+
+    def guarded(self, guard: Guard) -> Guarded:
+        """Acquire, and show the new fence to *guard*, in one ``with``; see `dibs.guards`.
+
+        From then on the guard refuses every holder before us, also one that goes on after a pause. At the end of the
+        block it is told that no write of ours comes any more, and the lock is given back.
+        """
+        return Guarded(self, guard)
 
     async def __aenter__(self) -> Lease:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
