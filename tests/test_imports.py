@@ -15,7 +15,10 @@ import pytest
 SRC = Path(__file__).parent.parent / "src"
 TESTS = Path(__file__).parent
 
-LAYERS = ["holder", "errors", "runtime", "ports", "guards", "stores", "core", "faces", "cli", "__main__", "testing"]
+LAYERS = [
+    *("holder", "errors", "runtime", "ports", "stores", "core"),
+    *("guards", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
+]
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what
 stands directly under `dibs`; all the modules of FACES are the layer `faces`."""
 

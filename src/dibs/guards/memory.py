@@ -1,0 +1,71 @@
+"""A guard in the memory of one process: for tests, for teaching, and for what the process itself serves."""
+
+from __future__ import annotations
+
+import threading
+
+from dibs.guards.order import (
+    SEALED,
+    Mark,
+    checked_claim,
+    checked_epoch,
+    checked_write,
+    claimed,
+    explain,
+    may_claim,
+    may_go_on,
+    may_write,
+    stale,
+)
+
+
+class MemoryGuard:
+    """Remembers in a dict. Threads and tasks may share it, and ``lock.guarded(guard)`` takes it as it is.
+
+    It forgets with the process: a resource that outlives the process needs a guard that does.
+    """
+
+    def __init__(self, *, one_shot: bool = False, epoch: int = 0) -> None:
+        self._one_shot, self._epoch = one_shot, checked_epoch(epoch)
+        self._marks: dict[str, Mark] = {}
+        self._mutex = threading.Lock()
+
+    def claim(self, name: str, fence: int) -> None:
+        """Refuse all older fences of *name* from now on; `StaleFence` if this is one."""
+        name, shown = checked_claim(self._epoch, name, fence)
+        with self._mutex:
+            kept = self._marks.get(name, Mark())
+            if not may_claim(kept, shown, one_shot=self._one_shot):
+                raise stale(name, kept, shown)
+            self._marks[name] = claimed(kept, shown)
+
+    def write(self, name: str, fence: int, seq: int, digest: str = "") -> bool:
+        """Tell whether write number *seq* shall be done: False if it was done already. `StaleFence` if refused."""
+        name, shown = checked_write(self._epoch, name, fence, seq, digest)
+        with self._mutex:
+            kept = self._marks.get(name, Mark())
+            if not may_write(kept, shown, one_shot=self._one_shot):
+                explain(name, kept, shown)
+                return False
+            self._marks[name] = shown
+            return True
+
+    def check(self, name: str, fence: int) -> None:
+        """Raise `StaleFence` if a newer fence was here: for what was read, before it is shown to anybody."""
+        name, shown = checked_claim(self._epoch, name, fence)
+        kept = self._marks.get(name, Mark())
+        if not may_go_on(kept, shown):
+            raise stale(name, kept, shown)
+
+    def seal(self, name: str, fence: int) -> bool:
+        """Refuse *fence* as well from now on; tell whether it was not refused anyway."""
+        name, shown = checked_claim(self._epoch, name, fence)
+        with self._mutex:
+            kept = self._marks.get(name, Mark())
+            goes_on = may_go_on(kept, shown)
+            if goes_on:
+                self._marks[name] = shown._replace(seq=SEALED)
+            return goes_on
+
+    def __repr__(self) -> str:
+        return f"<MemoryGuard of {len(self._marks)} names>"
