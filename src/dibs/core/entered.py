@@ -23,7 +23,9 @@ class Entered:
         blocks = self._blocks.get(name)
         if not blocks:
             return None
-        index = next((i for i in reversed(range(len(blocks))) if blocks[i][0] is owner), -1)
+        index = -1
+        if blocks[index][0] is not owner:
+            index = next((i for i in reversed(range(len(blocks))) if blocks[i][0] is owner), -1)
         lease = blocks.pop(index)[1]
         if not blocks:
             self._blocks.pop(name, None)
