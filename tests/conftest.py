@@ -17,6 +17,7 @@ from servers.certificates import Certificates
 from servers.clock import Clock
 from servers.cluster import RedisCluster
 from servers.node import Node
+from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.sentinel import SentinelTrio
 
@@ -43,6 +44,12 @@ def shared_redis_tls(certificates: Certificates) -> Iterator[RedisServer]:
 def shared_redis_cluster() -> Iterator[RedisCluster]:
     with RedisCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +107,19 @@ def start_redis() -> Iterator[Callable[..., RedisServer]]:
 
 
 @pytest.fixture
+def postgres(shared_postgres: PostgresServer) -> PostgresServer:
+    """A PostgreSQL without locks; it does not write to disk what it should."""
+    return shared_postgres.reset()
+
+
+@pytest.fixture
+def start_postgres() -> Iterator[Callable[..., PostgresServer]]:
+    """Starts servers of the test's own, with the arguments of `PostgresServer`; that takes a second."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(PostgresServer(*args, **options))
+
+
+@pytest.fixture
 def clock() -> Iterator[Clock]:
     """A wall clock to give to a server: ``start_redis(clock=clock)``, then ``clock.shift(60)``."""
     with Clock() as clock:
@@ -107,7 +127,7 @@ def clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def fault_proxy() -> Iterator[Callable[[Node], FaultProxy]]:
+def fault_proxy() -> Iterator[Callable[[Node | PostgresServer], FaultProxy]]:
     """Puts a proxy before a server: ``fault_proxy(redis_server)``."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(FaultProxy(server.address))

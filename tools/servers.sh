@@ -10,11 +10,14 @@
 set -euo pipefail
 
 here=$1
+PATH=$PATH:/usr/sbin:$(printf '%s:' /usr/lib/postgresql/*/bin) # where Debian keeps servers that users do not start
 missing=()
 
 servers() { # a line each: folder, program that the tests start, Debian package
     need redis redis-server redis-server
     need valkey valkey-server valkey-server
+    need postgres postgres postgresql
+    need pgbouncer pgbouncer pgbouncer
     need openssl openssl openssl # makes the certificates of servers with TLS
 }
 
@@ -26,7 +29,7 @@ need() { # folder, program, package
 }
 
 is_unpacked() { # folder, program
-    [ -n "$(find "$here/$1" -path "*/bin/$2" -print -quit 2>/dev/null)" ]
+    [ -n "$(find "$here/$1" -path "*bin/$2" -print -quit 2>/dev/null)" ]
 }
 
 unpack() { # folder, package

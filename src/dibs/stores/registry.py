@@ -25,15 +25,21 @@ BUILT_IN = {
     "rediss+sentinel": "dibs.stores.redis",
     "redis+cluster": "dibs.stores.redis",
     "rediss+cluster": "dibs.stores.redis",
+    "postgresql": "dibs.stores.postgres",
+    "postgres": "dibs.stores.postgres",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
-DRIVERS = {"redis": "dibs.stores.redis"}
+DRIVERS = {
+    "redis": "dibs.stores.redis",
+    "psycopg": "dibs.stores.postgres",
+    "psycopg_pool": "dibs.stores.postgres",
+    "sqlalchemy": "dibs.stores.postgres",
+}
 """Package to the module whose `open_client` takes a client of it."""
 
 PLANNED = [
     "redlock",
-    "postgresql",
     "postgresql+advisory",
     "zookeeper",
     "etcd",

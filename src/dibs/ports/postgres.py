@@ -1,0 +1,146 @@
+"""The few connections of one client, and who may use which: any that is free, or the one that still owes an answer.
+
+What was asked for with a token and not waited for is settled on the same connection before the next request with that
+token. So a release is carried out after the grant that was cancelled, and not before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.postgres_dial import dial
+from dibs.ports.postgres_line import Line, Rows, Transaction
+from dibs.ports.postgres_source import Source
+from dibs.ports.postgres_turns import Turns
+from dibs.runtime import Runtime
+
+Greet = Callable[[Line, float], Awaitable[None]]
+"""What is done on each new connection before it is used."""
+
+
+class Port:
+    """At most *most* connections to *source*."""
+
+    def __init__(self, source: Source, runtime: Runtime, greet: Greet, most: int) -> None:
+        self.source, self._runtime, self._greet, self._most = source, runtime, greet, most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._mutex = self._runtime.mutex()
+        self._free: Turns[Line] = Turns(self._runtime)
+        self._owing: dict[str, Line] = {}
+        self._lines: set[Line] = set()
+        self._count = 0
+        """Connections that are open or being opened."""
+        self._closed = False
+
+    async def do(self, until: float, *transactions: Transaction, token: str = "") -> list[Rows]:
+        """Carry out *transactions* and return the rows of each statement; *token* says whose they are."""
+        line = await self._line(until, token)
+        try:
+            return await line.run_bounded(until, *transactions)
+        finally:
+            self._put_back(line, token)
+
+    async def open(self, until: float) -> Line:
+        """A connection that is nobody else's; the caller closes it."""
+        line = Line(await dial(self.source, self._runtime, until), self.source.shown, self._runtime)
+        try:
+            await self._greet(line, until)
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    async def close(self) -> None:
+        """Close them; those that are in use, when they are put back."""
+        self._closed = True
+        with self._mutex:
+            owing, self._owing = list(self._owing.values()), {}
+        for line in [*self._free.empty(), *owing]:
+            self._drop(line)
+
+    def forked(self) -> None:
+        """Forget the parent's connections."""
+        for line in self._lines:
+            line.leave_to_parent()
+        self._begin()
+
+    async def _line(self, until: float, token: str) -> Line:
+        with self._mutex:
+            owing = self._owing.pop(token, None)
+        if owing is not None:
+            await self._settled(owing, until, token)
+            return owing
+        while True:
+            line = await self._free.take(until, instead=self._may_open)
+            if line is None and self._counted_now():
+                return await self._another(until)
+            if line is not None and line.alive():
+                return line
+            if line is not None:
+                self._drop(line)
+            elif self._runtime.now() >= until:
+                raise StoreUnavailable(self.source.shown, f"all {self._most} connections of this client are busy")
+
+    async def _settled(self, line: Line, until: float, token: str) -> None:
+        try:
+            settled = await line.settle(until)
+        except BaseException:  # cancelled again: it goes on owing
+            self._put_back(line, token)
+            raise
+        if not settled:
+            self._drop(line)
+            raise OutcomeUnknown(self.source.shown, "an earlier request with this token has not been answered")
+
+    def _may_open(self) -> bool:
+        self._reclaim()
+        return self._count < self._most
+
+    def _counted_now(self) -> bool:
+        """Count one more connection, if there may be one."""
+        with self._mutex:
+            if self._count >= self._most:
+                return False
+            self._count += 1
+            return True
+
+    async def _another(self, until: float) -> Line:
+        try:
+            line = await self.open(until)
+        except BaseException:
+            self._uncount()
+            raise
+        self._lines.add(line)
+        return line
+
+    def _put_back(self, line: Line, token: str) -> None:
+        if line.owes and token and not line.broken and not self._closed:
+            with self._mutex:
+                self._owing[token] = line
+        elif line.broken or line.owes or self._closed:
+            self._drop(line)
+        else:
+            self._free.give_back(line)
+
+    def _reclaim(self) -> None:
+        """Close those whose late answer has come, and whose token was not heard of since."""
+        with self._mutex:  # so nobody takes one of them to settle it meanwhile
+            for token, line in list(self._owing.items()):
+                if line.heard():
+                    del self._owing[token]
+                    self._lines.discard(line)
+                    line.close()
+                    self._count -= 1
+
+    def _drop(self, line: Line) -> None:
+        if line in self._lines:
+            self._lines.discard(line)
+            line.close()
+            self._uncount()
+
+    def _uncount(self) -> None:
+        with self._mutex:
+            self._count -= 1
+        self._free.wake()

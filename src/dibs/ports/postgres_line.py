@@ -1,0 +1,271 @@
+"""One connection that carries transactions, sent whole and at once, and knows which answers it has not had yet.
+
+A transaction is a list of statements. All of it goes out in one write, in libpq's pipeline mode, and nothing of it
+waits for this process: one that is stopped in the middle never keeps a row locked. An answer that was not waited for
+(a timeout, a cancel, Ctrl-C) is still owed, and is taken before anything else is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.graveyard import bury
+from dibs.ports.postgres_driver import PGconn, PGresult, pq, psycopg
+from dibs.ports.postgres_errors import RENEW_CONNECTION, code_of, refused
+from dibs.runtime import Runtime
+
+Value: TypeAlias = bytes | None
+Row: TypeAlias = tuple[str | None, ...]
+Rows: TypeAlias = list[Row]
+
+
+class Statement:
+    """One SQL statement; it is prepared at its first use on each connection."""
+
+    __slots__ = ("name", "sql")
+
+    def __init__(self, name: str, sql: str) -> None:
+        self.name, self.sql = f"dibs_{name}".encode(), sql.encode()
+
+
+class Call(NamedTuple):
+    """A statement and its values."""
+
+    statement: Statement
+    values: Sequence[Value] = ()
+
+
+Transaction: TypeAlias = Sequence[Call]
+
+_DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
+
+
+BOUNDS = (8000, 4000, 2000, 1000, 500, 250, 120, 60, 30, 10, 1)
+"""ms for which a statement waits for a row at most: in steps, so that it rarely has to be said anew."""
+
+_SETTINGS = """SELECT set_config('lock_timeout', $1, {local}),
+    CASE WHEN $2::text <> '' THEN set_config('synchronous_commit', $2::text, {local})
+        WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', {local}) END"""
+
+OF_SESSION = Statement("session", _SETTINGS.format(local="false"))
+
+OF_TRANSACTION = Statement("transaction", _SETTINGS.format(local="true"))
+
+
+class Line:
+    """A connection for one step at a time."""
+
+    def __init__(self, connection: PGconn, store: str, runtime: Runtime) -> None:
+        self.fd = connection.socket
+        self.pid = 0
+        """The process that serves it, as the server itself says."""
+        self.pooled = True
+        """Whether a pooler may give us another session for each transaction, as far as we know: nothing is kept in
+        it then, not even a prepared statement."""
+        self.commit = b""
+        """The synchronous_commit of what is written; empty: the server's own, but never "off", since a grant that a
+        crash can forget is two holders."""
+        self.broken = False
+        self._bound = 0
+        """The lock_timeout of the session; 0 if it is not known."""
+        self._pg, self._store, self._runtime = connection, store, runtime
+        self._user = (connection.user or b"").decode(errors="replace")
+        self._prepared: set[bytes] = set()
+        self._due = 0
+        """Transactions whose end has not come."""
+        self._calls: list[Call | bytes] = []
+        """What was sent: a statement that is prepared, or a call."""
+        self._results: list[PGresult] = []
+        connection.enter_pipeline_mode()
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer has not been taken yet."""
+        return self._due > 0
+
+    @property
+    def claimed_pid(self) -> int:
+        """The process that serves it, as was said at the connect; a pooler says something of its own."""
+        return self._pg.backend_pid
+
+    async def run(self, until: float, *transactions: Transaction) -> list[Rows]:
+        """Carry out *transactions*, each as a whole, and return the rows of each statement."""
+        self.send(*transactions)
+        return await self.answer(until)
+
+    async def run_bounded(self, until: float, *transactions: Transaction) -> list[Rows]:
+        """The same, and no statement waits for a row until after *until*, not even when we have given up by then."""
+        left = (until - self._runtime.now()) * 950
+        bound = next((step for step in BOUNDS if step <= left), BOUNDS[-1])
+        if not self.pooled and bound == self._bound:
+            return await self.run(until, *transactions)
+        settings = Call(OF_TRANSACTION if self.pooled else OF_SESSION, (str(bound).encode(), self.commit))
+        if self.pooled:
+            bounded: list[Transaction] = [[settings, *transaction] for transaction in transactions]
+            firsts = [0, *itertools.accumulate(map(len, bounded))][:-1]
+        else:
+            bounded, firsts, self._bound = [[settings], *transactions], [0], 0
+        found = await self.run(until, *bounded)
+        self._bound = bound
+        return [rows for index, rows in enumerate(found) if index not in firsts]
+
+    def send(self, *transactions: Transaction) -> None:
+        """Send *transactions* and do not wait."""
+        assert not self._due
+        self._calls, self._results = [], []
+        pg = self._pg
+        try:
+            for transaction in transactions:
+                for call in transaction:
+                    self._send(pg, call)
+                pg.pipeline_sync()
+                self._due += 1
+            pg.flush()
+        except psycopg.Error as exc:
+            raise self._broke(exc) from exc
+
+    async def answer(self, until: float) -> list[Rows]:
+        """Wait for the answers to what was sent. They stay owed if they do not come before *until*."""
+        await self._collect(until)
+        return self._rows()
+
+    async def settle(self, until: float) -> bool:
+        """Take the answers that are still owed, and forget them; False if they do not come."""
+        try:
+            await self._collect(until)
+        except StoreUnavailable:
+            return False
+        self._learn()
+        return True
+
+    def heard(self) -> bool:
+        """Whether all answers have come; this takes no time."""
+        with contextlib.suppress(psycopg.Error):
+            self._take()
+        return not self._due
+
+    def alive(self) -> bool:
+        """Whether it can be used: idle, and the server has not ended it. It costs about 2 µs."""
+        if self.broken or self._due:
+            return False
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        while not self.broken and poll.poll(0):  # it speaks although nothing was asked: a notice, or goodbye
+            try:
+                self._pg.consume_input()
+                self._pg.is_busy()
+            except psycopg.Error:
+                self.broken = True
+        return not self.broken
+
+    def notifications(self) -> list[str]:
+        """What has come by LISTEN."""
+        self._pg.consume_input()
+        found = []
+        while notify := self._pg.notifies():
+            found.append(notify.extra.decode(errors="replace"))
+        return found
+
+    def close(self) -> None:
+        """End it; the server frees what its session holds."""
+        self.broken = True
+        self._pg.finish()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: give up the socket without a word, so that the parent's session goes on.
+
+        The descriptor is closed, since the server would not notice the parent's end while we have it.
+        """
+        self.broken = True
+        bury(self._pg)
+        with contextlib.suppress(OSError):
+            os.close(self.fd)
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    def _send(self, pg: PGconn, call: Call) -> None:
+        name, sql = call.statement.name, call.statement.sql
+        if self.pooled:
+            pg.send_query_params(sql, call.values)
+        else:
+            if name not in self._prepared and name not in self._calls:
+                pg.send_prepare(name, sql)
+                self._calls.append(name)
+            pg.send_query_prepared(name, call.values)
+        self._calls.append(call)
+
+    async def _collect(self, until: float) -> None:
+        readable, now = self._runtime.readable, self._runtime.now
+        try:
+            self._take()
+            while self._due:
+                if not await readable(self.fd, max(0.0, until - now())):
+                    raise OutcomeUnknown(self._store, "the server has not answered in time")
+                self._pg.consume_input()
+                self._take()
+        except psycopg.Error as exc:
+            raise self._broke(exc) from exc
+
+    def _take(self) -> None:
+        """Take the answers that are here."""
+        pg, nothing = self._pg, 0
+        if self._due and pg.flush():  # the rest of a request that was too long for one write
+            return
+        while self._due and nothing < 2 and not pg.is_busy():
+            result = pg.get_result()
+            if result is None:  # between two statements; twice in a row: there is no more for now
+                nothing += 1
+                continue
+            nothing = 0
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                self._due -= 1
+            else:
+                self._results.append(result)
+        if pg.status == pq.ConnStatus.BAD:
+            raise psycopg.OperationalError(pg.get_error_message())
+
+    def _rows(self) -> list[Rows]:
+        self._learn()
+        found = []
+        for sent, result in zip(self._calls, self._results, strict=True):
+            if result.status not in _DONE:
+                raise self._error()
+            if isinstance(sent, Call):
+                found.append(_decoded(result))
+        return found
+
+    def _learn(self) -> None:
+        """Remember which statements the server has prepared."""
+        for sent, result in zip(self._calls, self._results, strict=False):
+            if isinstance(sent, bytes) and result.status == pq.ExecStatus.COMMAND_OK:
+                self._prepared.add(sent)
+
+    def _error(self) -> StoreUnavailable:
+        failed = next(result for result in self._results if result.status == pq.ExecStatus.FATAL_ERROR)
+        if code_of(failed) in RENEW_CONNECTION:
+            self.broken = True
+        return refused(self._store, failed, self._user)
+
+    def _broke(self, error: psycopg.Error) -> StoreUnavailable:
+        """The connection is gone, and with it the answers."""
+        self.broken = True
+        for result in self._results:
+            if result.status == pq.ExecStatus.FATAL_ERROR:  # its last words say why
+                told = refused(self._store, result, self._user)
+                return told if isinstance(told, OutcomeUnknown) else OutcomeUnknown(self._store, told.problem)
+        said = " ".join(str(error).split())
+        return OutcomeUnknown(self._store, f"the connection broke ({said or type(error).__name__})")
+
+
+def _decoded(result: PGresult) -> Rows:
+    columns = range(result.nfields)
+    return [
+        tuple(None if (value := result.get_value(row, column)) is None else value.decode() for column in columns)
+        for row in range(result.ntuples)
+    ]

@@ -1,0 +1,196 @@
+"""Grants leases from rows of a PostgreSQL table: one upsert takes a free lock, one update gives it back.
+
+The statements, and why they are safe, are in `postgres_grant` and `postgres_keep`; which are sent when is in
+`postgres_asking`; how they reach the server is in `dibs.ports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.holder import Holder, LockState, here
+from dibs.ports.postgres import Port
+from dibs.ports.postgres_ear import Ear
+from dibs.ports.postgres_line import Call, Line, Statement
+from dibs.ports.postgres_source import Source, from_client, from_url
+from dibs.ports.postgres_values import number, numbers, text, texts
+from dibs.runtime import Runtime
+from dibs.stores import postgres_keep as sql
+from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.postgres_asking import Asking, who_broke
+from dibs.stores.postgres_facts import holder, state
+from dibs.stores.postgres_options import Options, options_from
+from dibs.stores.postgres_schema import hello
+from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> PostgresStore:
+    """Make the store for the database that *url* names."""
+    source, options = from_url(url)
+    return PostgresStore(source, namespace, runtime, options_from(options))
+
+
+def open_client(client: object, namespace: str, runtime: Runtime) -> PostgresStore:
+    """Make the store for the database that *client*, a pool or engine of the caller, connects to."""
+    return PostgresStore(from_client(client, blocking=runtime.blocking), namespace, runtime, Options())
+
+
+class PostgresStore(Store):
+    """Leases in rows; see docs/stores/postgres.md."""
+
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        name="postgresql",
+        good_for="locks over many machines, where PostgreSQL runs already: any number of names, also through a pooler",
+        fence="max(last + 1, server's clock in µs), in the row; falls only if a standby that lost the last grants "
+        "has a clock that is behind by more than the time between",
+        wake="a NOTIFY to the next in line alone; through a pooler that shares sessions, a look every 0.1 s",
+        order="arrival; after 100 ms without an answer of the first, whoever asks",
+        freed="after the ttl",
+        client_pause=Promise(Effect.FENCED, "The lease ends by the server's clock, and another gets it."),
+        client_crash=Promise(Effect.FREED, "After the ttl."),
+        server_restart=Promise(Effect.KEPT, "A grant is on disk before it is given out (`synchronous_commit`)."),
+        failover=Promise(
+            Effect.FENCED,
+            "An asynchronous standby may not have the last grants: two holders are possible. The fence rises by the "
+            "clock. With a synchronous standby nothing is lost.",
+        ),
+        partition=Promise(Effect.FENCED, "The holder is told in time; others get the lock after the ttl."),
+        clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
+    )
+    shortest_ttl: ClassVar[float] = 0.05
+
+    def __init__(self, source: Source, namespace: str, runtime: Runtime, options: Options) -> None:
+        self._runtime, self._shown, self._namespace, self._options = runtime, source.shown, namespace, options
+        self._told = False
+        """Whether it was said that a pooler stands between."""
+        self._port = Port(source, runtime, self._greet, options.connections)
+        self._ear = Ear(self._port.open, runtime)
+        self._asking = Asking(self._port, self._ear, runtime, namespace)
+
+    def __repr__(self) -> str:
+        return f"<PostgresStore {self._shown} namespace={self._namespace!r}>"
+
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """One upsert if the lock is free and nobody waits."""
+        until = self._runtime.now() + within
+        try:
+            return await self._asking.grant(ask, until)
+        except OutcomeUnknown:
+            # The connection broke, perhaps in the commit. The same token may ask again, and is told what became of it.
+            if until - self._runtime.now() < within / 2:
+                raise
+            return await self._asking.grant(ask, until)
+
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """One statement for all; those whose row somebody else keeps locked are asked for once more, one by one."""
+        if not claims:
+            return []
+        until = self._runtime.now() + within
+        answers = await self._renew(sql.RENEW_FREE, claims, until)
+        locked = [index for index, answer in enumerate(answers) if isinstance(answer, StoreUnavailable)]
+        for done, index in enumerate(locked):
+            share = (until - self._runtime.now()) / (len(locked) - done)
+            answers[index] = await self._renew_one(claims[index], share)
+        return self._settled(answers)
+
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """One update, and one NOTIFY if somebody waits."""
+        return await self._asking.release(name, token, self._runtime.now() + within)
+
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """Wait for the NOTIFY."""
+        await self._asking.wait(ask, min(within, busy.retry_in))
+
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """Compare the fence and break the grant in one update."""
+        until, asking = self._runtime.now() + within, self._asking
+        by = who_broke(here(self._runtime.pid(), name, ""))
+        values = (*asking.name(name), number(fence), text(reason), text(by))
+        [rows] = await self._port.do(until, [Call(sql.EVICT, values)])
+        if rows and rows[0][0] == "t":
+            await asking.wake(name, until)
+        return bool(rows)
+
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """Those whose lease runs."""
+        values = (self._asking.space, text(prefix))
+        [rows] = await self._port.do(self._runtime.now() + within, [Call(sql.HOLDERS, values)])
+        return sorted((holder(row) for row in rows), key=lambda holder: holder.name)
+
+    async def show(self, name: str, within: float) -> LockState:
+        """The row, the queue, and the last eviction."""
+        values = self._asking.name(name)
+        calls = [Call(sql.SHOW, values), Call(sql.WAITERS, values)]
+        return state(name, *await self._port.do(self._runtime.now() + within, calls))
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """Put this process's facts into the row."""
+        until, asking = self._runtime.now() + within, self._asking
+        values = (*asking.name(claim.name), claim.token.encode(), *asking.me(note))
+        await self._port.do(until, [Call(sql.ATTACH, values)], token=claim.token)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._ear.close()
+        await self._port.close()
+
+    def forked(self) -> None:
+        """Begin anew in a forked child."""
+        self._ear.forked()
+        self._port.forked()
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    async def _greet(self, line: Line, until: float) -> None:
+        found = await hello(line, self._shown, until)
+        line.pooled = self._options.pooled(line.claimed_pid, found.pid)
+        line.commit = self._options.synchronous_commit.encode()
+        if line.pooled and not self._told:
+            self._told = True
+            _warn(self._shown)
+
+    async def _renew(
+        self, statement: Statement, claims: Sequence[Claim], until: float
+    ) -> list[LossReason | StoreUnavailable | None]:
+        names, tokens = [claim.name for claim in claims], [claim.token for claim in claims]
+        fences, ttls = [claim.fence for claim in claims], [claim.ttl for claim in claims]
+        values = (self._asking.space, texts(names), texts(tokens), numbers(fences))
+        [rows] = await self._port.do(until, [Call(statement, (*values, numbers(ttls)))])
+        return [self._fate(*row[1:]) for row in rows]
+
+    def _fate(
+        self, renewed: str | None, ours: str | None, evicted: str | None, locked: str | None
+    ) -> LossReason | StoreUnavailable | None:
+        if renewed == "t":
+            return None
+        if locked == "t":
+            return StoreUnavailable(self._shown, "another transaction keeps the row of this lock")
+        return LossReason.EVICTED if evicted == "t" else LossReason.EXPIRED if ours == "t" else LossReason.TAKEN
+
+    async def _renew_one(self, claim: Claim, within: float) -> LossReason | StoreUnavailable | None:
+        try:
+            [answer] = await self._renew(sql.RENEW, [claim], self._runtime.now() + within)
+        except StoreUnavailable as exc:
+            return exc
+        return answer
+
+    def _settled(self, answers: list[LossReason | StoreUnavailable | None]) -> list[LossReason | None]:
+        """The answers; or the error, if none came; or both."""
+        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+        if errors and len(errors) == len(answers):
+            raise errors[0]
+        if errors:
+            raise PartlyRenewed(self._shown, errors[0].problem, answers)
+        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
+
+
+def _warn(shown: str) -> None:
+    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+    logging.getLogger("dibs").warning(
+        "%s is reached through a pooler that may share sessions between transactions: nobody can be woken there, so "
+        "whoever waits looks every 0.1 s. If it gives each client a session, add ?pooler=session to the URL",
+        shown,
+    )

@@ -1,0 +1,179 @@
+"""How lease rows are asked for, waited for and given back: which statements are sent when."""
+
+from __future__ import annotations
+
+import contextlib
+
+from dibs.errors import LossReason, StoreUnavailable
+from dibs.holder import Holder, here
+from dibs.ports.postgres import Port
+from dibs.ports.postgres_ear import Ear, Listener
+from dibs.ports.postgres_line import Call, Row, Transaction, Value
+from dibs.ports.postgres_values import number, text
+from dibs.runtime import Runtime
+from dibs.stores import postgres_grant as sql
+from dibs.stores.postgres_facts import Person, holder
+from dibs.stores.store import Ask, Busy, Grant
+
+NEAR_LOOK = 1.0
+"""Seconds between two looks of those near the front: a message wakes them, unless their first stands still."""
+
+BLIND_LOOK = 0.1
+"""Seconds between two looks of one that cannot be woken."""
+
+NEAR = 3
+"""Places from the front."""
+
+STEP = 0.005
+"""Seconds by which each place in line asks later, so that those at the front act first and alone."""
+
+
+class Asking:
+    """One namespace of a database, as one client asks for it."""
+
+    def __init__(self, port: Port, ear: Ear, runtime: Runtime, namespace: str) -> None:
+        self.port, self._ear, self._runtime, self.space = port, ear, runtime, text(namespace)
+        self._near: set[str] = set()
+        """Tokens of those who wait near the front."""
+        self._known: tuple[int, tuple[bytes, bytes, bytes]] = (0, (b"", b"", b""))
+
+    # --- the beginnings of every statement -------------------------------------------------------------------
+
+    def name(self, name: str) -> tuple[bytes, bytes]:
+        """Whose name, and which."""
+        return self.space, text(name)
+
+    def me(self, note: str) -> tuple[bytes, ...]:
+        """This process."""
+        pid = self._runtime.pid()
+        if self._known[0] != pid:
+            who = here(pid, "", "")
+            self._known = (pid, (text(who.host), number(pid), text(who.user)))
+        return *self._known[1], text(note)
+
+    # --- taking ------------------------------------------------------------------------------------------------
+
+    async def grant(self, ask: Ask, until: float) -> Grant | Busy:
+        """One upsert if the lock is free and nobody waits; else one transaction that decides and queues."""
+        if ask.queue:  # it has been told that the lock is taken
+            return await self._decide(ask, until) or await self._take(ask, until) or await self._insist(ask, until)
+        return await self._take(ask, until) or await self._look(ask, until) or await self._insist(ask, until)
+
+    async def _take(self, ask: Ask, until: float) -> Grant | None:
+        values = (*self.name(ask.name), ask.token.encode(), number(ask.ttl), *self.me(ask.note))
+        [rows] = await self.port.do(until, [Call(sql.TAKE, values)], token=ask.token)
+        return Grant(int(rows[0][0] or 0), ask.ttl) if rows else None
+
+    async def _look(self, ask: Ask, until: float) -> Busy | None:
+        """Who else has it; None if that takes a decision."""
+        values = (*self.name(ask.name), ask.token.encode())
+        [rows] = await self.port.do(until, [Call(sql.ANSWER, values)], token=ask.token)
+        return self._refusal(ask, rows[0]) if rows and rows[0][9] == "t" and rows[0][8] != ask.token else None
+
+    async def _insist(self, ask: Ask, until: float) -> Grant | Busy:
+        answer = await self._decide(ask, until)
+        if answer is None:
+            raise StoreUnavailable(self.port.source.shown, f"the row of {ask.name!r} was deleted just now; ask again")
+        return answer
+
+    async def _decide(self, ask: Ask, until: float) -> Grant | Busy | None:
+        """Grant or queue while the row is locked; None if there is no row."""
+        listener = await self._ear.listen(ask.token, until) if ask.queue else None
+        rows = await self.port.do(until, self._decision(ask, listener), token=ask.token)
+        if rows[2]:
+            self._forget(ask.token)
+            return Grant(int(rows[2][0][0] or 0), ask.ttl)
+        return self._refusal(ask, rows[-1][0]) if rows[-1] else None
+
+    def _decision(self, ask: Ask, listener: Listener | None) -> Transaction:
+        name, token, me = self.name(ask.name), ask.token.encode(), self.me(ask.note)
+        channel: tuple[Value, Value] = (None, None)
+        if listener is not None:
+            channel = (listener.channel.encode(), number(listener.pid))
+        queue = [Call(sql.QUEUE, (*name, token, *channel, *me))] if ask.queue else []
+        return [
+            Call(sql.LOCK, name),
+            Call(sql.STRIKE_GONE, (*name, token)),
+            Call(sql.DECIDE, (*name, token, number(ask.ttl), *me)),
+            *queue,
+            Call(sql.SAY_WHO_WAITS, name),
+            Call(sql.ANSWER, (*name, token)),
+        ]
+
+    def _refusal(self, ask: Ask, row: Row) -> Busy:
+        held, reserved, first, ahead = row[9], float(row[10] or 0), Person(*row[11:16]), int(row[16] or 0)
+        if ask.queue and ahead <= NEAR:
+            self._near.add(ask.token)
+        if held == "t":
+            last = holder(row)
+            return Busy(last._replace(name=ask.name), max(0.0, last.expires_in or 0.0) + STEP * ahead)
+        if first.host is None:
+            raise StoreUnavailable(
+                self.port.source.shown,
+                f"the fence of {ask.name!r} has reached its last number, {sql.LAST_FENCE}; this takes 285 years or a "
+                "clock that was set far ahead: use another name",
+            )
+        return Busy(first.holder(ask.name, None, None), max(0.0, reserved) + STEP * ahead)
+
+    def _forget(self, token: str) -> None:
+        self._ear.forget(token)
+        self._near.discard(token)
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    async def wait(self, ask: Ask, within: float) -> None:
+        """Wait for the message; look now and then, without writing, where none may come."""
+        until = self._runtime.now() + within
+        while (left := until - self._runtime.now()) > 0:
+            if ask.token not in self._ear:
+                await self._runtime.sleep(min(left, BLIND_LOOK * (0.8 + 0.4 * self._runtime.random())))
+            elif await self._ear.wait(ask.token, min(left, NEAR_LOOK) if ask.token in self._near else left):
+                return
+            left = until - self._runtime.now()
+            if left > 0 and await self._seems_free(ask.name, until):
+                return
+
+    async def _seems_free(self, name: str, until: float) -> bool:
+        [rows] = await self.port.do(until, [Call(sql.LOOK, self.name(name))])
+        return not rows or rows[0][0] == "t"
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
+    async def release(self, name: str, token: str, until: float) -> LossReason | None:
+        """One update; if it says that somebody may wait, one message to the first."""
+        waited = token in self._ear
+        self._forget(token)
+        [rows] = await self.port.do(until, [Call(sql.RELEASE, (*self.name(name), token.encode()))], token=token)
+        if rows and not waited:
+            return await self._released(name, rows[0], until)
+        reason = await self._leave(name, token, until)
+        return await self._released(name, rows[0], until) if rows else reason
+
+    async def _released(self, name: str, row: Row, until: float) -> LossReason | None:
+        held, waiting = row
+        if waiting == "t":
+            await self.wake(name, until)
+        return None if held == "t" else LossReason.EXPIRED
+
+    async def _leave(self, name: str, token: str, until: float) -> LossReason:
+        """Give the ticket back. If the lock is free and was kept for us, the next one must hear of it."""
+        both = self.name(name)
+        leave: Transaction = [
+            Call(sql.LOCK, both),
+            Call(sql.LEAVE, (token.encode(),)),
+            Call(sql.SAY_WHO_WAITS, both),
+            Call(sql.WHY_NOT, (*both, token.encode())),
+        ]
+        rows = await self.port.do(until, leave, [Call(sql.WAKE, both)], token=token)
+        ours, evicted = rows[3][0] if rows[3] else (None, None)
+        return LossReason.EVICTED if evicted == "t" else LossReason.EXPIRED if ours == "t" else LossReason.TAKEN
+
+    async def wake(self, name: str, until: float) -> None:
+        """Call the first in line. What freed the lock is done: who is not called looks for itself."""
+        with contextlib.suppress(StoreUnavailable):
+            await self.port.do(until, [Call(sql.WAKE, self.name(name))])
+
+
+def who_broke(me: Holder) -> str:
+    """How an eviction names the one who did it."""
+    return f"{me.user} on {me.host} pid {me.pid}"

@@ -1,0 +1,145 @@
+"""How the row of a name changes hands: the statements that take it, queue for it, and give it back.
+
+The row carries all that decides, and whoever decides has it locked. `waiting` in it says that somebody may have a
+ticket: it is set in the same transaction that writes the ticket, which locks the row, so a release that comes at the
+same time waits and then sees it. That is why nobody is forgotten, and why a release without waiters looks nowhere.
+
+Times are `clock_timestamp()`, the server's clock at the moment of use: `now()` would be when the statement began,
+which may have waited for the row since.
+"""
+
+# ruff: noqa: S608 - the statements are put together from constants
+from __future__ import annotations
+
+from dibs.ports.postgres_line import Statement
+
+LAST_FENCE = 2**53 - 1
+"""Above this a fence would not be exact in JSON and Lua any more."""
+
+NOW = "clock_timestamp()"
+
+MICROS = f"(extract(epoch FROM {NOW}) * 1000000)::bigint"
+
+RESERVED = "interval '100 ms'"
+"""For so long a free lock is kept for the first in line. A first that was stopped costs the others no more."""
+
+RESERVED_LOOKING = "interval '300 ms'"
+"""The same for one that cannot be woken and has to look for itself."""
+
+SILENT = "interval '20 s'"
+"""Who has not asked again for so long is gone: a waiter asks at least every five seconds."""
+
+_HOLDER = """l.name, l.fence, l.host, l.pid, l.login, l.note, extract(epoch FROM l.since)::float8,
+    extract(epoch FROM l.ends_at - clock_timestamp())::float8, l.token,
+    l.token IS NOT NULL AND l.ends_at > clock_timestamp()"""
+
+# $1 namespace $2 name $3 token $4 ttl $5 host $6 pid $7 login $8 note.
+# The fence is a hybrid clock: the server's clock moves it past everything that was given out before a failover lost
+# it, the row moves it past everything that was given out before the clock was set back.
+TAKE = Statement(
+    "take",
+    f"""INSERT INTO dibs_lease AS l (namespace, name, token, fence, ends_at, since, waiting, host, pid, login, note)
+    VALUES ($1, $2, $3, {MICROS}, {NOW} + $4::float8 * interval '1 second', {NOW}, false, $5, $6::int, $7, $8)
+    ON CONFLICT (namespace, name) DO UPDATE SET token = excluded.token,
+        fence = greatest(l.fence + 1, {MICROS}), ends_at = {NOW} + $4::float8 * interval '1 second', since = {NOW},
+        host = excluded.host, pid = excluded.pid, login = excluded.login, note = excluded.note
+    WHERE NOT l.waiting AND (l.token IS NULL OR l.ends_at <= {NOW}) AND l.fence < {LAST_FENCE}
+    RETURNING fence""",
+)
+
+# The steps of one decision, sent as one transaction. Each statement sees what was committed when it began, and from
+# the second on nobody else can change the row or queue for it.
+LOCK = Statement("lock", "SELECT 1 FROM dibs_lease WHERE namespace = $1 AND name = $2 FOR UPDATE")
+
+_LINE = "dibs_waiter AS w WHERE w.namespace = $1 AND w.name = $2"
+
+_GONE = f"""(w.seen_at < {NOW} - {SILENT}
+    OR w.listener IS NOT NULL AND w.listener NOT IN (SELECT a.pid FROM pg_stat_get_activity(NULL) AS a))"""
+
+STRIKE_GONE = Statement("strike", f"DELETE FROM {_LINE} AND w.token <> $3 AND {_GONE}")
+
+_FREE_SINCE = f"least(l.ends_at, {NOW})"
+
+DECIDE = Statement(
+    "decide",
+    f"""WITH first AS (
+        SELECT token, CASE WHEN channel IS NULL THEN {RESERVED_LOOKING} ELSE {RESERVED} END AS reserved
+        FROM {_LINE} ORDER BY ticket LIMIT 1),
+    again AS (SELECT 1 FROM dibs_lease AS l WHERE namespace = $1 AND name = $2 AND token = $3 AND ends_at > {NOW}),
+    taken AS (
+        UPDATE dibs_lease AS l SET token = $3,
+            fence = CASE WHEN EXISTS (SELECT FROM again) THEN l.fence ELSE greatest(l.fence + 1, {MICROS}) END,
+            ends_at = CASE WHEN EXISTS (SELECT FROM again)
+                THEN greatest(l.ends_at, {NOW} + $4::float8 * interval '1 second')
+                ELSE {NOW} + $4::float8 * interval '1 second' END,
+            since = CASE WHEN EXISTS (SELECT FROM again) THEN l.since ELSE {NOW} END,
+            host = $5, pid = $6::int, login = $7, note = $8
+        WHERE namespace = $1 AND name = $2 AND (EXISTS (SELECT FROM again)
+            OR l.fence < {LAST_FENCE} AND (l.token IS NULL OR l.ends_at <= {NOW}) AND (
+                NOT EXISTS (SELECT FROM first) OR (SELECT token FROM first) = $3
+                OR {_FREE_SINCE} + (SELECT reserved FROM first) <= {NOW}))
+        RETURNING fence),
+    struck AS (
+        DELETE FROM dibs_waiter AS w WHERE EXISTS (SELECT FROM taken) AND (w.token = $3
+            OR w.token = (SELECT token FROM first) AND NOT EXISTS (SELECT FROM again)))
+    SELECT fence FROM taken""",
+)
+
+QUEUE = Statement(
+    "queue",
+    f"""INSERT INTO dibs_waiter AS w
+        (namespace, name, token, channel, listener, seen_at, since, host, pid, login, note)
+    SELECT $1, $2, $3, $4, $5::int, {NOW}, {NOW}, $6, $7::int, $8, $9 FROM dibs_lease AS l
+    WHERE l.namespace = $1 AND l.name = $2 AND (l.token IS DISTINCT FROM $3 OR l.ends_at <= {NOW})
+    ON CONFLICT (token) DO UPDATE SET seen_at = excluded.seen_at, channel = excluded.channel,
+        listener = excluded.listener""",
+)
+
+# A new version of the row, written only if it says something new: what makes a release that waits for it look again.
+SAY_WHO_WAITS = Statement(
+    "waits",
+    f"""UPDATE dibs_lease AS l SET waiting = NOT l.waiting WHERE namespace = $1 AND name = $2
+        AND l.waiting <> EXISTS (SELECT FROM {_LINE})""",
+)
+
+ANSWER = Statement(
+    "answer",
+    f"""SELECT {_HOLDER}, coalesce(extract(epoch FROM {_FREE_SINCE} - {NOW} +
+            CASE WHEN w.channel IS NULL THEN {RESERVED_LOOKING} ELSE {RESERVED} END)::float8, 0),
+        w.host, w.pid, w.login, w.note, extract(epoch FROM w.since)::float8,
+        (SELECT count(*) FROM (SELECT 1 FROM {_LINE} AND w.ticket <
+            coalesce((SELECT ticket FROM dibs_waiter WHERE token = $3), 9223372036854775807) LIMIT 32) AS ahead)
+    FROM dibs_lease AS l LEFT JOIN LATERAL (SELECT * FROM {_LINE} ORDER BY ticket LIMIT 1) AS w ON true
+    WHERE l.namespace = $1 AND l.name = $2""",
+)
+
+# Not synchronous: a crash that forgets it leaves the lock taken until its ttl is over, which is safe.
+RELEASE = Statement(
+    "release",
+    f"""UPDATE dibs_lease AS l SET token = NULL, ends_at = least(l.ends_at, {NOW})
+    FROM (SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS relaxed
+    WHERE namespace = $1 AND name = $2 AND token = $3
+    RETURNING l.ends_at >= statement_timestamp(), l.waiting""",
+)
+
+LEAVE = Statement("leave", "DELETE FROM dibs_waiter WHERE token = $1")
+
+WHY_NOT = Statement(
+    "why_not",
+    "SELECT token = $3, evicted_token = $3 FROM dibs_lease WHERE namespace = $1 AND name = $2",
+)
+
+# A transaction of its own: every NOTIFY takes a lock of the whole database until its commit, and this one writes
+# nothing that the disk has to confirm.
+WAKE = Statement(
+    "wake",
+    f"""SELECT pg_notify(w.channel, w.token) FROM dibs_lease AS l,
+        LATERAL (SELECT w.channel, w.token FROM {_LINE} AND NOT {_GONE} ORDER BY w.ticket LIMIT 1) AS w
+    WHERE l.namespace = $1 AND l.name = $2 AND (l.token IS NULL OR l.ends_at <= {NOW}) AND w.channel IS NOT NULL""",
+)
+
+# For those who cannot be woken, and for those near the front, whose first may stand still: it writes nothing.
+LOOK = Statement(
+    "look",
+    f"""SELECT l.token IS NULL OR l.ends_at <= {NOW} FROM dibs_lease AS l WHERE namespace = $1 AND name = $2""",
+)
