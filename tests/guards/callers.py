@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import django
 import pytest
 from django.conf import settings as django_settings
+from django.db import connections
 from django.db.utils import ConnectionHandler
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
@@ -133,11 +134,15 @@ async def sqlite_django(path: str) -> Caller:
 
 
 def django_connection(engine: str, **settings: Any) -> Any:
-    """A connection of Django's to a database that no settings module names."""
+    """A connection of Django's, known to it by an alias of its own."""
     if not django_settings.configured:
         django_settings.configure(USE_TZ=True)
         django.setup()
-    return ConnectionHandler({"default": {"ENGINE": engine, "OPTIONS": {}, **settings}})["default"]
+    alias = f"alias{len(connections.settings)}"
+    connections.settings |= ConnectionHandler().configure_settings(
+        {"default": {}, alias: {"ENGINE": engine, "OPTIONS": {}, **settings}}
+    )
+    return connections[alias]
 
 
 SQLITE: dict[str, Opener] = {

@@ -44,8 +44,9 @@ class ColumnGuard:
     @method_on_connection
     async def check(self, conn: Session, name: str, fence: int) -> None:
         """Raise `StaleFence` if a newer fence was here: for what was read, before it is shown to anybody."""
-        kept = await self._kept(conn, checked_name(name), locked=conn.begun())
-        if kept > checked_fence(fence):
+        name, fence = checked_name(name), checked_fence(fence)
+        kept = await self._kept(conn, name, locked=conn.begun())
+        if kept > fence:
             raise StaleFence(name, fence, kept)
 
     @method_on_connection

@@ -1,0 +1,105 @@
+"""A guard on a connection claims in the transaction that is there, or in one of its own that is over at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dibs
+import dibs.aio
+from dibs.errors import GuardMissing, StaleFence
+from dibs.guards import TableGuard
+from guards.callers import CallerTests, Database, done
+
+NAME = "account:42"
+
+
+@pytest.fixture
+def client() -> Iterator[dibs.Client]:
+    with dibs.connect("memory:guards-on") as client:
+        yield client
+
+
+class TestOn(CallerTests):
+    async def test_outside_of_a_transaction_the_claim_is_committed_at_once(self, database: Database) -> None:
+        """So a holder that stands still in its block keeps nobody waiting."""
+        guard = TableGuard(create_rows=True)
+        async with database.caller() as caller, database.caller() as other:
+            await caller.begin()
+            await done(guard.create(caller.conn))
+            await caller.commit()
+            await done(guard.on(caller.conn).claim(NAME, 5))
+            await other.begin()
+            await done(guard.claim(other.conn, NAME, 6))
+            await other.commit()
+            with pytest.raises(StaleFence):
+                await done(guard.on(caller.conn).claim(NAME, 5))
+            await done(guard.on(caller.conn).seal(NAME, 6))
+
+    async def test_in_a_transaction_the_claim_belongs_to_it(self, database: Database) -> None:
+        guard = TableGuard(create_rows=True)
+        async with database.caller() as caller:
+            await caller.begin()
+            await done(guard.create(caller.conn))
+            await caller.commit()
+            await caller.begin()
+            await caller.do("INSERT INTO dibs_guard (name) VALUES ('begins it')")
+            await done(guard.on(caller.conn).claim(NAME, 5))
+            await caller.rollback()
+        assert await database.do("SELECT * FROM dibs_guard") == []
+
+
+@pytest.fixture
+def conn(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    conn = sqlite3.connect(tmp_path / "data.db")
+    TableGuard().create(conn)
+    TableGuard().add(conn, NAME)
+    conn.commit()
+    yield conn
+    conn.close()
+
+
+def test_a_block_claims_first_and_seals_last(client: dibs.Client, conn: sqlite3.Connection) -> None:
+    guard = TableGuard()
+    with client.lock(NAME).guarded(guard.on(conn)) as lease:
+        assert not conn.in_transaction
+        with pytest.raises(StaleFence):
+            guard.claim(conn, NAME, lease.fence - 1)
+        guard.claim(conn, NAME, lease.fence)
+        conn.commit()
+    assert not conn.in_transaction
+    with pytest.raises(StaleFence, match="same grant"):
+        guard.claim(conn, NAME, lease.fence)
+
+
+def test_a_block_that_fails_leaves_its_transaction_as_it_is(client: dibs.Client, conn: sqlite3.Connection) -> None:
+    """The seal is a part of it, and undone with it."""
+    guard = TableGuard()
+    with pytest.raises(ZeroDivisionError), client.lock(NAME).guarded(guard.on(conn)) as lease:
+        guard.claim(conn, NAME, lease.fence)
+        raise ZeroDivisionError
+    assert conn.in_transaction
+    conn.rollback()
+    guard.claim(conn, NAME, lease.fence)
+
+
+def test_a_block_whose_guard_is_missing_is_not_entered(client: dibs.Client, conn: sqlite3.Connection) -> None:
+    with pytest.raises(GuardMissing), client.lock("other").guarded(TableGuard().on(conn)):
+        pytest.fail("the block was entered")
+    assert client.show("other").holder is None
+
+
+async def in_async_code(conn: sqlite3.Connection) -> None:
+    async with dibs.aio.connect("memory:guards-on-async") as client:
+        async with client.lock(NAME).guarded(TableGuard().on(conn)) as lease:
+            with pytest.raises(StaleFence):
+                TableGuard().claim(conn, NAME, lease.fence - 1)
+        assert (await client.show(NAME)).holder is None
+
+
+def test_an_async_lock_takes_a_blocking_connection_too(conn: sqlite3.Connection) -> None:
+    asyncio.run(in_async_code(conn))
