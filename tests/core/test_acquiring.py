@@ -77,7 +77,7 @@ class TestAcquiring(CoreTests):
         with pytest.raises(NotAcquired) as refused:
             await client.lock(held.name).acquire(timeout=0.3)
         assert refused.value.holder is not None
-        assert await waiters_are(world, held.name, 0)
+        await world.until(lambda: waiters_are(world, held.name, 0))
 
     async def test_answers_that_never_come_are_unknown_and_not_busy(self, world: World) -> None:
         client, name = world.client(), world.name()
