@@ -7,13 +7,12 @@ looks again, and is refused.
 
 from __future__ import annotations
 
-import re
-
 from dibs.errors import GuardMissing, Misuse
 from dibs.guards.on import OnConnection
 from dibs.guards.order import SEALED, Mark, checked_claim, checked_epoch, checked_write, explain, may_go_on, stale
 from dibs.ports.caller import Rows, Session, method_on_connection
 from dibs.ports.caller_errors import lost_a_race, no_such_table
+from dibs.ports.names import identifier
 
 NEWER = "(g.epoch, g.fence) < (:epoch, :fence)"
 SAME_AND_OPEN = f"((g.epoch, g.fence) = (:epoch, :fence) AND g.seq < {SEALED})"
@@ -169,17 +168,6 @@ class explained:  # noqa: N801 - it reads as a word
                 f"the guard of {self._name!r} was changed by another since this transaction began: run it again, and "
                 "the fence is accepted, or StaleFence tells the current one; dibs.optimistic.retry does that"
             )
-
-
-def identifier(name: object, what: str) -> str:
-    """Return *name* if it can stand in a statement: a name, or one in double quotes, perhaps after a schema."""
-    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
-        raise Misuse(f'{what}={name!r}: it is a name such as account, app.account or "Account"')
-    return name
-
-
-_ONE = r'(?:[A-Za-z_]\w*|"[\w $-]+")'
-_IDENTIFIER = re.compile(rf"{_ONE}(?:\.{_ONE})?", re.ASCII)
 
 
 def _stored(name: str) -> str:

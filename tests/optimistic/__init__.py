@@ -1,0 +1,1 @@
+"""Optimistic versions: nobody's write is lost, and nobody waits who need not."""
