@@ -268,10 +268,10 @@ async def test_a_task_waits_for_a_lock_that_another_task_holds(client: dibs.Clie
 @in_a_loop
 async def test_a_block_may_be_entered_and_left_in_different_tasks(client: dibs.Client, other: dibs.Client) -> None:
     """As async fixtures are: the task that entered has ended, and is not cancelled any more."""
-    lock = client.lock("a", ttl=0.3)
+    lock = client.lock("a", ttl=0.8)
     lease = await asyncio.create_task(lock.__aenter__())
     assert await names(other) == ["a"]
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.9)
     lease.check()
     await asyncio.create_task(lock.__aexit__(None, None, None))
     assert await names(other) == []

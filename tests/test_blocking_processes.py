@@ -22,7 +22,7 @@ client = dibs.connect(url)
 """
 
 FORK = """
-lease = client.lock("a", ttl=0.6, note="parent").acquire()
+lease = client.lock("a", ttl=0.8, note="parent").acquire()
 pid = os.fork()
 if pid == 0:
     try:
@@ -34,7 +34,7 @@ if pid == 0:
     {exit}
 _, status = os.waitpid(pid, 0)
 assert status == 0, f"the child ended with {{status}}"
-time.sleep(0.8)  # longer than the ttl: somebody must have renewed it
+time.sleep(0.9)  # longer than the ttl: somebody must have renewed it
 lease.check()
 with dibs.connect(url) as other:
     assert [(holder.name, holder.fence, holder.pid) for holder in other.holders()] == [("a", lease.fence, os.getpid())]
@@ -70,8 +70,8 @@ CHILDREN = {
             assert refused.holder.pid == os.getppid()
         """,
     "takes locks of its own": """
-        with client.lock("b", ttl=0.3) as mine:
-            time.sleep(0.5)
+        with client.lock("b", ttl=0.8) as mine:
+            time.sleep(0.9)
             mine.check()
             assert [holder.pid for holder in client.holders("b")] == [os.getpid()]
         assert client.holders("b") == []
@@ -142,13 +142,13 @@ assert client.holders() == []
 
 def test_a_child_that_leaves_the_block_of_its_parent_does_not_end_it(url: str) -> None:
     code = """
-with client.lock("a", ttl=0.6) as lease:
+with client.lock("a", ttl=0.8) as lease:
     pid = os.fork()
     if pid == 0:
         os.close(2)
         sys.exit(0)
     os.waitpid(pid, 0)
-    time.sleep(0.8)
+    time.sleep(0.9)
     lease.check()
     assert [holder.fence for holder in client.holders()] == [lease.fence]
 assert client.holders() == []
@@ -183,7 +183,7 @@ for _ in range(10):
     if pid == 0:
         wire.heal()
         signal.alarm(10)  # a child that hangs is a failure
-        with client.lock(f"child {os.getpid()}", ttl=0.3) as mine:
+        with client.lock(f"child {os.getpid()}", ttl=0.8) as mine:
             time.sleep(0.4)
             mine.check()
         try:

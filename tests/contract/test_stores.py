@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -24,7 +25,7 @@ EPOCH = 1_700_000_000_000_000
 
 
 class TestMemory(StoreContract):
-    servers: WeakKeyDictionary[Runtime, MemoryServer] = WeakKeyDictionary()
+    servers: ClassVar[WeakKeyDictionary[Runtime, MemoryServer]] = WeakKeyDictionary()
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:

@@ -163,11 +163,11 @@ class TestAcquiring(CoreTests):
         async def slow(step: Callable[[], Awaitable[Any]], within: float) -> Any:
             answer = await step()
             tokens.append((await world.store.show(name, STEP)).fence)
-            await world.sleep(0.35)  # longer than the ttl: a server that queued the request, or a paused client
+            await world.sleep(0.85)  # longer than the ttl: a server that queued the request, or a paused client
             return answer
 
         world.wire(client).spoil("grant", slow)
-        lease = await client.lock(name, ttl=0.3).acquire(timeout=STEP)
+        lease = await client.lock(name, ttl=0.8).acquire(timeout=STEP)
         assert lease.fence > tokens[0]
         assert not lease.lost
         await lease.release()

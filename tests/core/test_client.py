@@ -10,6 +10,7 @@ from core.worlds import CoreTests, untouchable
 from dibs.core.client import Client
 from dibs.errors import LeaseLost, Misuse
 from dibs.runtime import run
+from dibs.testing.contract.keeping import KEPT
 from dibs.testing.contract.ownership import is_free
 from dibs.testing.contract.world import World
 
@@ -60,9 +61,9 @@ class TestClient(CoreTests):
         lease.check()
 
     async def test_a_resumed_lease_is_kept(self, world: World) -> None:
-        lease = await world.client().lock(world.name(), ttl=0.4).acquire(timeout=0)
+        lease = await world.client().lock(world.name(), ttl=KEPT).acquire(timeout=0)
         resumed = await world.client().resume(await lease.detach())
-        await world.sleep(0.5)
+        await world.sleep(1.2 * KEPT)
         resumed.check()
         await resumed.release()
 
