@@ -61,9 +61,10 @@ class Line(asyncio.BufferedProtocol):
         self.send = writer.transport.write
         writer.transport.set_protocol(self)
 
-    def abort(self) -> None:
-        """End it at once; `lost` is called in the next turn of the loop."""
+    def abort(self, why: str = "this client closed it") -> None:
+        """End it at once: `lost` is called, and nothing comes any more; `ended` is set when the socket is closed."""
         self._writer.transport.abort()
+        self._end(ConnectionAbortedError(why))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what it reads."""
@@ -76,18 +77,26 @@ class Line(asyncio.BufferedProtocol):
             self._feed(self._buffer, 0, nbytes)
             for reply in iter(self._next, NOT_YET):
                 self.received(reply)
-        except hiredis.ProtocolError:
-            self.abort()
+        except hiredis.ProtocolError as exc:
+            self.abort(f"it sent what is no reply ({exc})")
 
     def eof_received(self) -> bool:
         """The server closed the connection."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """The socket is closed."""
         if not self.ended.done():
             self.ended.set_result(None)
-            self._lost(exc)
+        self._end(exc)
+
+    def _end(self, exc: Exception | None) -> None:
+        lost, self._lost, self.received = self._lost, _ignore, _ignore
+        lost(exc)
+
+
+def _ignore(nothing: object) -> None:
+    """For a connection that is over."""
 
 
 class AsyncServer:
@@ -246,7 +255,7 @@ class AsyncServer:
             elif not future.done():
                 next_at = min(next_at, until)
         if self._line is not None and self._queue and self._queue[0][1] <= now > self._line.heard_at + SILENCE:
-            self._line.abort()  # what is under way on it can no more be overtaken by what we send next
+            self._line.abort("it was silent")  # so nothing that is under way on it comes after what we send next
         if next_at < self._timer_at:
             self._look_at(next_at)
 

@@ -150,7 +150,7 @@ def _login(url: str, *, blocking: bool) -> Login:
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    without = {"host", "port", "connection_pool", "max_connections", "timeout"}
+    without = {"host", "port", "connection_pool", "max_connections", "timeout", "response_callbacks"}
     return {name: value for name, value in options.items() if name not in without}
 
 
@@ -176,11 +176,10 @@ def _from_cluster(client: Any, *, blocking: bool) -> Source:
     _check_colour(is_blocking, client, blocking=blocking)
     nodes = client.nodes_manager.startup_nodes.values()
     options = dict(client.nodes_manager.connection_kwargs if is_blocking else client.connection_kwargs)
-    options.pop("redis_connect_func", None)  # it would send READONLY
-    options.pop("connection_class", None)
-    secure = options.pop("ssl", None) or "SSL" in getattr(next(iter(nodes)), "connection_class", Any).__name__
     module: Any = redis.connection if is_blocking else redis.asyncio.connection
-    login = Login(module.SSLConnection if secure else module.Connection, _options(options))
+    named = options.pop("connection_class", module.Connection)
+    options.pop("redis_connect_func", None)  # the cluster client's own, which prepares for reads from replicas
+    login = Login(module.SSLConnection if options.pop("ssl", False) else named, _options(options))
     return Source("cluster", tuple(Address(node.host, int(node.port)) for node in nodes), login)
 
 
