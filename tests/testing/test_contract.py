@@ -197,7 +197,7 @@ def pytest_on(directory: Path, *args: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *args],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory), "COLUMNS": "300"},
+        env={**os.environ, "PYTHONPATH": str(directory), "COLUMNS": "300", "DIBS_SIM_SEED": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -57,12 +57,13 @@ class Asyncio:
 
 
 class Simulated:
-    """One process of a simulation, whose time costs none; its seed comes from the seed of the test run."""
+    """One process of a simulation, whose time costs none. A failure names its seed; ``DIBS_SIM_SEED`` repeats it."""
 
     real = False
 
     def __init__(self) -> None:
-        self._scheduler = Scheduler(random.getrandbits(32))
+        self._seed = int(os.environ.get("DIBS_SIM_SEED") or random.getrandbits(32))
+        self._scheduler = Scheduler(self._seed)
         self._process = SimulatedRuntime(self._scheduler, "contract", pid=os.getpid())
 
     def runtime(self) -> Runtime:
@@ -85,6 +86,7 @@ class Simulated:
         finally:
             self._scheduler.close()
         for error in errors:
+            error.add_note(f"simulated with DIBS_SIM_SEED={self._seed}")
             raise error
 
 
