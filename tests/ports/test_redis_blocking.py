@@ -70,7 +70,7 @@ def test_a_crowd_leaves_a_bounded_number_of_connections(server: BlockingServer, 
     def hold() -> None:
         wire = server.connect(boot_time() + 5)
         together.wait()
-        server._give(wire)
+        server._give(wire, boot_time())
 
     threads = [threading.Thread(target=hold) for _ in range(crowd)]
     for thread in threads:

@@ -26,6 +26,10 @@ MOST_IDLE = 64
 CHUNK = 16_384
 """Bytes that are read at once."""
 
+STALE_AFTER = 0.01
+"""Seconds without use after which a connection is looked at first. The look costs little, but lets other threads run,
+and among many threads that is dear."""
+
 NOT_YET = object()
 """What the parser answers while a reply is incomplete."""
 
@@ -33,7 +37,7 @@ NOT_YET = object()
 class Wire:
     """One connection: a socket and a parser, and what both do in every request."""
 
-    __slots__ = ("_plain", "feed", "limited_to", "next", "receive", "send", "sock", "unread")
+    __slots__ = ("_plain", "feed", "limited_to", "next", "receive", "send", "sock", "unread", "used_at")
 
     def __init__(self, sock: socket.socket) -> None:
         reader = hiredis.Reader(notEnoughData=NOT_YET)
@@ -42,6 +46,7 @@ class Wire:
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         self.unread = poll.poll
+        self.used_at = 0.0
         self.limited_to = -1.0
         self._plain = not isinstance(sock, ssl.SSLSocket)
         if self._plain:
@@ -97,7 +102,7 @@ class BlockingServer:
             if isinstance(exc, OSError | hiredis.ProtocolError):
                 raise self._unknown(exc, within) from exc
             raise
-        self._give(wire)
+        self._give(wire, began)
         return reply
 
     async def calls(self, data: bytes, count: int, within: float) -> list[Any]:
@@ -109,7 +114,7 @@ class BlockingServer:
         except BaseException:
             wire.close()
             raise
-        self._give(wire)
+        self._give(wire, began)
         return replies
 
     def connect(self, until: float) -> Wire:
@@ -156,11 +161,12 @@ class BlockingServer:
                 return self.connect(now + within)
             # Something to read although nothing was asked is its end: a server that restarted, or closed what was idle.
             # Found out now it costs half a µs; found out by asking, nobody could say what became of the request.
-            if not wire.unread(0):
+            if now < wire.used_at + STALE_AFTER or not wire.unread(0):
                 return wire
             wire.close()
 
-    def _give(self, wire: Wire) -> None:
+    def _give(self, wire: Wire, now: float) -> None:
+        wire.used_at = now
         if len(self._idle) < MOST_IDLE and not self._closed:
             self._idle.append(wire)
         else:
