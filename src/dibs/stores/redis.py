@@ -13,7 +13,7 @@ from typing import Any
 from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, here
 from dibs.ports.redis_command import bulk, command
-from dibs.ports.redis_listening import Listening
+from dibs.ports.redis_listening import POLL, Listening
 from dibs.ports.redis_open import listening_on, routes_to
 from dibs.ports.redis_route import Request, Route
 from dibs.ports.redis_source import Source, from_client, from_url
@@ -122,8 +122,9 @@ class RedisStore(Store):
         return ANSWERS[reply]
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
-        """Wait to be called."""
-        await self._listening.wait(ask.token, within)
+        """Wait to be called. Another program calls nobody when it gives the lock back, so we look by ourselves."""
+        unheard = busy.holder is not None and not busy.holder.fence
+        await self._listening.wait(ask.token, min(within, POLL) if unheard else within)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """One script."""
