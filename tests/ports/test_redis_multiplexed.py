@@ -54,8 +54,8 @@ def test_tasks_share_one_connection_and_get_their_own_replies(redis_server: Redi
 def test_what_is_asked_for_in_one_turn_of_the_loop_leaves_in_one_write(redis_server: RedisServer) -> None:
     async def main(server: AsyncServer) -> None:
         await server.call(command("PING"), 1.0)
-        line, writes = server._line, list[bytes]()
-        assert line is not None
+        assert server._dialogue is not None
+        line, writes = server._dialogue.line, list[bytes]()
         send = line.send
 
         def counted(data: bytes) -> None:
@@ -203,3 +203,51 @@ def test_a_thousand_tasks_are_served_through_two_connections(redis_server: Redis
             assert len(redis_server.command("CLIENT", "LIST").splitlines()) <= 3
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replies_stay_with_their_requests_however_often_the_connection_breaks(proxy: FaultProxy, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def main(server: AsyncServer) -> None:
+        over = False
+
+        async def ask(task: int) -> None:
+            number = 0
+            while not over:
+                number += 1
+                text = b"%d-%d" % (task, number)
+                try:
+                    reply = await server.call(command("ECHO", text), chance.choice([0.02, 1.0]))
+                except StoreUnavailable:
+                    continue
+                assert reply == text
+
+        tasks = [asyncio.ensure_future(ask(task)) for task in range(30)]
+        for _ in range(60):
+            await asyncio.sleep(0.01 * chance.random())
+            with proxy.delay(replies=0.01 * chance.random()):
+                await asyncio.sleep(0.005)
+                proxy.cut(chance.choice(["fin", "rst"]))
+        over = True
+        await asyncio.gather(*tasks)
+
+    on_server(proxy.port, main)
+
+
+def test_what_is_asked_on_a_connection_that_is_over_is_never_answered_by_another(proxy: FaultProxy) -> None:
+    """Two who wait for a connection get it one after the other, and it may break in between."""
+
+    async def main(server: AsyncServer) -> None:
+        old = await server._opened(5.0)
+        old.line.abort()
+        with proxy.delay(replies=0.05):
+            asking = asyncio.ensure_future(server.call(command("ECHO", "new"), 5.0))
+            while server._dialogue is old:
+                await asyncio.sleep(0.001)
+            with pytest.raises(StoreUnavailable) as refused:
+                old.ask(command("ECHO", "old"), boot_time() + 5.0)
+            assert type(refused.value) is StoreUnavailable
+            assert await asking == b"new"
+
+    on_server(proxy.port, main)

@@ -13,7 +13,8 @@ from dibs.ports.redis_command import command
 from dibs.ports.redis_ear import QUIET
 from dibs.ports.redis_errors import refused
 from dibs.ports.redis_hints import Hint, Hints
-from dibs.ports.redis_multiplexed import AsyncServer, Line
+from dibs.ports.redis_line import Line
+from dibs.ports.redis_multiplexed import AsyncServer, outcome
 
 
 class AsyncEar:
@@ -31,6 +32,8 @@ class AsyncEar:
             return
         until = self._now() + within
         line = self._line or await self._opened(within)
+        if line.is_over:
+            raise StoreUnavailable(self._server.name, "the subscription broke")
         hint, data = self.hints.subscribing(channel)
         line.send(data)
         await hint.event.wait(max(0.0, until - self._now()))
@@ -68,21 +71,21 @@ class AsyncEar:
 
     async def _opened(self, within: float) -> Line:
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._server.connect(self._received, self._lost))
+            self._opening = asyncio.get_running_loop().create_task(self._open())
             self._opening.add_done_callback(self._is_open)
-        task = self._opening
-        await asyncio.wait([task], timeout=within)
-        if not task.done() or task.cancelled():
-            raise StoreUnavailable(self._server.name, "no connection for the subscription")
-        error = task.exception()
-        if error is not None:
-            raise StoreUnavailable(self._server.name, getattr(error, "problem", str(error))) from error
-        return task.result()
+        line: Line = await outcome(self._opening, within, self._server.name)
+        return line
+
+    async def _open(self) -> Line:
+        line = await self._server.connect()
+        line.received, line.lost = self._received, self._lost
+        return line
 
     def _is_open(self, task: asyncio.Task[Line]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
-            self._line, self._heard_at, self._pinged_at = task.result(), self._now(), 0.0
+            self._heard_at, self._pinged_at = self._now(), 0.0
+            self._line = None if task.result().is_over else task.result()
 
     def _received(self, reply: object) -> None:
         self._heard_at, self._pinged_at = self._now(), 0.0
