@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -317,6 +318,29 @@ class TestRights(RedisKind):
 
     async def test_a_password_with_special_characters_works(self, world: World) -> None:
         await (await world.client().lock("a").acquire(timeout=0)).release()
+
+    async def test_the_rights_that_the_docs_name_are_enough(
+        self, world: World, server: RedisServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        page = (Path(__file__).parents[2] / "docs/stores/redis.md").read_text(encoding="utf-8")
+        words = next(line for line in page.splitlines() if line.startswith("ACL SETUSER")).split()
+        server.command(*words)
+        server.command("ACL", "SETUSER", "locks", "+scan")
+        store = self.open_store(server.url_for("locks", "secret"), "default", world.runtime)
+        first, second = world.ask("a"), world.ask("a", queue=True)
+        grant = await store.grant(first, STEP)
+        assert isinstance(grant, Grant)
+        claim = Claim("a", first.token, grant.fence, 30.0)
+        assert isinstance(await store.grant(second, STEP), Busy)
+        assert await store.renew([claim], STEP) == [None]
+        await store.attach(claim, "note", STEP)
+        assert len((await store.show("a", STEP)).waiting) == len(await store.holders("", STEP)) == 1
+        assert await store.evict("a", grant.fence, "why", STEP)
+        assert await store.renew([claim], STEP) == [LossReason.EVICTED]
+        assert isinstance(await store.grant(second, STEP), Grant)
+        assert await store.release("a", second.token, STEP) is None
+        assert caplog.records == []
+        await store.close()
 
     async def test_a_wrong_or_missing_password_is_said_plainly(self, world: World, server: RedisServer) -> None:
         for url, words in (

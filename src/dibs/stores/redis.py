@@ -123,7 +123,7 @@ class RedisStore(Store):
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait to be called. Another program calls nobody when it gives the lock back, so we look by ourselves."""
-        unheard = busy.holder is not None and not busy.holder.fence
+        unheard = busy.holder is not None and not busy.holder.pid  # one of ours has a process
         await self._listening.wait(ask.token, min(within, POLL) if unheard else within)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
