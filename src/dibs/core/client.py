@@ -23,7 +23,7 @@ from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.turns import Turns
-from dibs.errors import LeaseLost, Misuse
+from dibs.errors import LeaseLost, LossReason, Misuse
 from dibs.holder import Holder, LockState
 from dibs.runtime import Runtime
 from dibs.stores.guarantees import Guarantees
@@ -53,6 +53,8 @@ class Client:
         self._fresh()
         runtime.after_fork(self._forked)
         runtime.at_exit(self._at_exit)
+        lost = weakref.WeakMethod(self._lost)
+        store.on_loss(lambda *loss: call(*loss) if (call := lost()) is not None else None)
 
     def _fresh(self) -> None:
         self.mutex = self.runtime.mutex()
@@ -240,6 +242,13 @@ class Client:
     def step_budget(self, ttl: float) -> float:
         """Seconds for one request about a lease of *ttl*."""
         return min(LONGEST_STEP, ttl / 2)
+
+    def _lost(self, name: str, token: str, reason: LossReason) -> None:
+        """The store says that a grant is over."""
+        ref = self._held.get(name)
+        lease = ref() if ref is not None else None
+        if lease is not None and lease.token == token:
+            lease.lost.happen(reason)
 
     def _forked(self) -> None:
         self.store.forked()

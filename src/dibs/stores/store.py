@@ -20,7 +20,7 @@ The rules that the core relies on, and `dibs.testing.contract` checks:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from dibs.errors import LossReason, StoreUnavailable
@@ -126,6 +126,12 @@ class Store(ABC):
 
     async def detach(self, claim: Claim, within: float) -> None:
         """From now on only the ttl bounds the lease: this process may end and leave it to another."""
+
+    def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
+        """Do *call*, with name, token and reason, when the store learns between two renewals that a grant is over.
+
+        It may be called from any thread, and must not be called for a grant that was given back.
+        """
 
     async def close(self) -> None:
         """Let go of connections. No step is called afterwards."""

@@ -105,6 +105,10 @@ class Watched(Store):
         """Pass it on."""
         await self._do("detach", lambda: self._store.detach(claim, within), within)
 
+    def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
+        """Pass it on."""
+        self._store.on_loss(call)
+
     async def close(self) -> None:
         """Pass it on."""
         await self._store.close()
