@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.errors import LeaseLost, LossReason, NotAcquired
+from dibs.errors import LeaseLost, NotAcquired
 from dibs.testing.contract.ownership import holds
 from dibs.testing.contract.suite import Kind
 from dibs.testing.contract.watched import drop_reply, refuse
-from dibs.testing.contract.world import STEP, World
+from dibs.testing.contract.world import World
 
 
 class Blocks(Kind):
@@ -38,20 +38,20 @@ class Blocks(Kind):
             assert await holds(world, lock.name) is None
 
     async def test_the_error_of_the_body_comes_out_of_a_block_whose_lease_was_lost(self, world: World) -> None:
-        lock = world.client().lock(world.name())
+        lock = world.client().lock(world.name(), on_lost="flag")
         with pytest.raises(ValueError, match="broken") as raised:
             async with lock as lease:
-                await world.store.release(lease.name, lease.token, STEP)
+                await world.lose(lease)
                 raise ValueError("broken")
         assert any("was lost" in note for note in raised.value.__notes__)
 
     async def test_a_body_that_went_well_ends_in_lease_lost_if_the_lease_was(self, world: World) -> None:
-        lock = world.client().lock(world.name())
+        lock = world.client().lock(world.name(), on_lost="flag")
         with pytest.raises(LeaseLost) as lost:
             async with lock as lease:
-                await world.store.release(lease.name, lease.token, STEP)
+                reason = await world.lose(lease)
         assert (lost.value.name, lost.value.fence) == (lease.name, lease.fence)
-        assert lost.value.reason is lease.lost_reason is LossReason.TAKEN
+        assert lost.value.reason is lease.lost_reason is reason
         assert await holds(world, lock.name) is None
 
     async def test_the_error_of_the_body_comes_out_of_a_block_whose_release_failed(self, world: World) -> None:

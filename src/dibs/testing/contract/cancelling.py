@@ -74,7 +74,7 @@ class Cancelling(Kind):
         came_back = False
         with pytest.raises(LeaseLost):
             async with world.client().lock(world.name(), ttl=max(0.3, world.store.shortest_ttl)) as lease:
-                await world.store.release(lease.name, lease.token, STEP)
+                await world.lose(lease)
                 await asyncio.sleep(STEP)
                 came_back = True
         assert not came_back

@@ -152,6 +152,7 @@ class Ownership(Kind):
     async def test_nothing_to_renew_is_answered_by_nothing(self, world: World) -> None:
         assert await world.store.renew([], STEP) == []
 
+    @needs(Ability.EXPIRY)
     async def test_renewals_of_one_batch_each_get_their_own_ttl(self, world: World) -> None:
         held = [await world.crashed(world.name(), 10) for _ in range(2)]
         await world.store.renew([held[0]._replace(ttl=20.0), held[1]._replace(ttl=40.0)], STEP)

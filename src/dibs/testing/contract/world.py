@@ -10,7 +10,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from dibs.core.client import Client
+from dibs.core.lease import Lease
+from dibs.errors import LossReason
 from dibs.runtime import Event, Runtime
+from dibs.stores.guarantees import Ability
 from dibs.stores.store import Ask, Claim, Grant, Store
 from dibs.testing.contract.scenes import Scene
 from dibs.testing.contract.watched import Watched
@@ -112,6 +115,14 @@ class World:
         answer = await self.store.grant(ask, STEP)
         assert isinstance(answer, Grant), answer
         return Claim(name, ask.token, answer.fence, answer.ttl)
+
+    async def lose(self, lease: Lease) -> LossReason:
+        """Let the store forget a grant behind its holder's back; return the reason that the holder is to be given."""
+        if Ability.HANDOVER in self.store.guarantees.cannot:  # a token says nothing to whoever did not acquire with it
+            assert await self.client().evict(lease.name, fence=lease.fence)
+            return LossReason.EVICTED
+        await self.store.release(lease.name, lease.token, STEP)
+        return LossReason.TAKEN
 
     def now(self) -> float:
         """The clock of the runtime."""
