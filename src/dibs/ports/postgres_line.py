@@ -146,8 +146,12 @@ class Line:
 
     def heard(self) -> bool:
         """Whether all answers have come; this takes no time."""
-        with contextlib.suppress(psycopg.Error):
-            self._take()
+        try:
+            if self._due:
+                self._pg.consume_input()
+                self._take()
+        except psycopg.Error:
+            self.broken = True
         return not self._due
 
     def alive(self) -> bool:

@@ -27,6 +27,7 @@ BUILT_IN = {
     "rediss+cluster": "dibs.stores.redis",
     "postgresql": "dibs.stores.postgres",
     "postgres": "dibs.stores.postgres",
+    "postgresql+advisory": "dibs.stores.postgres_advisory",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
@@ -40,7 +41,6 @@ DRIVERS = {
 
 PLANNED = [
     "redlock",
-    "postgresql+advisory",
     "zookeeper",
     "etcd",
     "etcds",

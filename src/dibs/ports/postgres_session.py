@@ -1,0 +1,98 @@
+"""One session of the server that holds advisory locks, for one request at a time, or waits for one lock."""
+
+from __future__ import annotations
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.postgres_line import Line, Rows, Transaction
+from dibs.ports.postgres_turns import Turns
+from dibs.runtime import Runtime
+
+
+class Session:
+    """A connection and what is locked through it."""
+
+    def __init__(self, line: Line, store: str, runtime: Runtime) -> None:
+        self.line, self.pid = line, line.pid
+        self.keys: dict[int, str] = {}
+        """Key of a lock to the token that has it, or may have it, here."""
+        self.waits = False
+        """Whether it stands in line for a lock, or is about to: until it is called it can do nothing else."""
+        self._in_line = False
+        self.attended = False
+        """Whether its waiter is in `called` just now."""
+        self._mutex = runtime.mutex()
+        self._store, self._runtime = store, runtime
+        self._turns: Turns[Line] = Turns(runtime)
+        self._turns.give_back(line)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, as far as we know."""
+        return self.line.broken
+
+    async def run(self, until: float, *transactions: Transaction) -> list[Rows]:
+        """Carry out *transactions*, after whatever was asked before."""
+        line = await self._turns.take(until)
+        if line is None:
+            raise StoreUnavailable(self._store, "the session is busy with an earlier request")
+        try:
+            await self._settle(until)
+            return await line.run(until, *transactions)
+        finally:
+            self._turns.give_back(line)
+
+    async def line_up(self, until: float, *transactions: Transaction) -> None:
+        """Send *transactions*, the answer of which may take for ever."""
+        line = await self._turns.take(until)
+        if line is None:
+            raise StoreUnavailable(self._store, "the session is busy with an earlier request")
+        try:
+            await self._settle(until)
+            line.send(*transactions)
+        except BaseException:
+            self._turns.give_back(line)
+            raise
+        self.waits = self._in_line = True
+
+    async def called(self, until: float) -> bool:
+        """Wait until what `line_up` sent is answered, or never will be; False if it is not before *until*."""
+        self.attended = True
+        try:
+            while not self.answered():
+                left = until - self._runtime.now()
+                if left <= 0 or not await self._runtime.readable(self.line.fd, left):
+                    return self.answered()
+        finally:
+            self.attended = False
+        return True
+
+    def answered(self) -> bool:
+        """Whether what `line_up` sent is answered, or never will be."""
+        with self._mutex:  # the watch asks too, from its own thread
+            return self.line.broken or self.line.heard() or self.line.broken
+
+    async def answer(self) -> list[Rows]:
+        """The answer; the session is free again."""
+        try:
+            return await self.line.answer(self._runtime.now())
+        finally:
+            self.step_out()
+
+    def step_out(self) -> None:
+        """It does not wait any more, though its answer may still be owed."""
+        self.waits = False
+        if self._in_line:
+            self._in_line = False
+            self._turns.give_back(self.line)
+
+    def close(self) -> None:
+        """End it; the server frees its locks."""
+        self.line.broken = True
+        if self._in_line or self._turns.empty():
+            self.line.close()  # else whoever uses it just now lets go of it
+
+    async def _settle(self, until: float) -> None:
+        if self.line.owes and not self.line.broken and not await self.line.settle(until):
+            raise OutcomeUnknown(self._store, "an earlier request has not been answered")
+        if not self.line.alive():
+            raise OutcomeUnknown(self._store, "the session has ended")

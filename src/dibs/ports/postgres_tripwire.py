@@ -1,0 +1,49 @@
+"""Notices at once that the other side ended a connection, without reading what it sends meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+
+HUNG_UP = getattr(select, "EPOLLRDHUP", 0) | getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
+
+
+class Tripwire:
+    """Watches sockets. Its own descriptor *fd* can be read when one of them was ended, or after `wake`.
+
+    An epoll descriptor is one that can itself be waited for: so one wait, in a thread or in an event loop, covers any
+    number of sockets, and answers that come on them wake nobody here.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self.fd = self._epoll.fileno()
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this system has what it takes. Else a heartbeat has to do."""
+        return hasattr(select, "epoll") and hasattr(os, "eventfd")
+
+    def watch(self, fd: int) -> None:
+        """Watch a socket, until it is closed."""
+        self._epoll.register(fd, HUNG_UP)
+
+    def ended(self) -> list[int]:
+        """The sockets that were ended; each is told once."""
+        found = [fd for fd, _ in self._epoll.poll(0) if fd != self._bell]
+        for fd in found:
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                self._epoll.unregister(fd)
+        return found
+
+    def wake(self) -> None:
+        """Wake whoever waits."""
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._epoll.close()
+        os.close(self._bell)

@@ -1,0 +1,310 @@
+"""What one client holds and waits for in its sessions.
+
+Two asks of one client for one name exclude each other although a session would be given its own lock again: a key is
+never tried in a session that has it, or may have it. A request whose answer did not come leaves its key with the
+session as a doubt; whoever asks again with its token, or gives it back, unlocks first, which ends the doubt. Where it
+stays for the length of the ttl, the session is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
+from dibs.holder import Holder
+from dibs.ports.postgres_line import Call, Rows, Transaction
+from dibs.ports.postgres_session import Session
+from dibs.ports.postgres_values import number
+from dibs.runtime import Runtime
+from dibs.stores import postgres_lock as sql
+from dibs.stores.postgres_endings import Endings
+from dibs.stores.postgres_facts import holder
+from dibs.stores.postgres_sessions import Sessions
+from dibs.stores.store import Ask, Busy, Grant
+
+UNTIL_CALLED = 5.0
+"""Seconds after which one who stands in line asks again: it need not, its place calls it."""
+
+GLANCE = 0.001
+"""Seconds between two looks whether a session stands in line already."""
+
+CANCELLED = 0.05
+"""Seconds after which a cancel is repeated: one that came before the session stood in line had no effect."""
+
+MOMENT = 0.01
+"""Seconds that somebody who asks waits for the server to call, which it may be doing just now."""
+
+LINE_TIMED_OUT = "55P03"
+
+HELD: dict[int, int] = {}
+"""How many locks each client of this process holds."""
+
+
+class Wanted(NamedTuple):
+    """What is asked for, in the words of the statements."""
+
+    ask: Ask
+    key: int
+    facts: tuple[bytes, ...]
+    """The values of `RECORD`: key, namespace, name, token, host, pid, login, note."""
+
+
+class Holding:
+    """A lock that is held, or may be."""
+
+    __slots__ = ("ends_at", "fence", "given_back", "key", "name", "session", "token")
+
+    def __init__(self, wanted: Wanted, session: Session, ends_at: float) -> None:
+        self.name, self.token, self.key, self.session = wanted.ask.name, wanted.ask.token, wanted.key, session
+        self.fence = 0
+        """0 while it is not known whether it is held."""
+        self.ends_at = ends_at
+        """When it is over for its lease, unless a heartbeat is answered."""
+        self.given_back = False
+        """Whether an unlock was sent."""
+
+
+class Wait:
+    """A place in the server's line."""
+
+    __slots__ = ("called_at", "holder", "key", "session")
+
+    def __init__(self, session: Session, key: int, last: Holder | None) -> None:
+        self.session, self.key = session, key
+        self.holder = last
+        """Who had the lock when we lined up."""
+        self.called_at: float | None = None
+        """When it was found that the lock is ours, and nobody came for it."""
+
+
+class Holdings:
+    """The locks of one client, by token."""
+
+    def __init__(self, sessions: Sessions, runtime: Runtime) -> None:
+        self.sessions, self._runtime = sessions, runtime
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing is held."""
+        self._mutex = self._runtime.mutex()
+        self.all: dict[str, Holding] = {}
+        self.waits: dict[str, Wait] = {}
+        self.endings = Endings(self, self._runtime)
+
+    def get(self, token: str) -> Holding | None:
+        """What *token* certainly holds."""
+        held = self.all.get(token)
+        return held if held is not None and held.fence else None
+
+    def may_have(self, token: str) -> bool:
+        """Whether *token* may have a lock in a session that lives."""
+        held = self.all.get(token)
+        return held is not None and not held.session.ended
+
+    async def ask(self, until: float, *transactions: Transaction) -> list[Rows]:
+        """Ask something that any session can answer; again in another one, if that one has ended."""
+        main = await self.sessions.main(until)
+        try:
+            return await main.run(until, *transactions)
+        except OutcomeUnknown:
+            if not main.ended:
+                raise
+        await self.endings.end(main)
+        return await (await self.sessions.main(until)).run(until, *transactions)
+
+    def drop(self, token: str) -> None:
+        """*token* certainly has nothing any more."""
+        held = self.all.pop(token, None)
+        if held is not None and held.session.keys.get(held.key) == token:
+            del held.session.keys[held.key]
+        HELD[id(self)] = len(self.all)
+
+    # --- taking ------------------------------------------------------------------------------------------------
+
+    async def grant(self, wanted: Wanted, until: float) -> Grant | Busy:
+        """Try, and stand in line if that is wanted."""
+        ask = wanted.ask
+        if (held := self.get(ask.token)) is not None:
+            held.ends_at = self._runtime.now() + ask.ttl
+            return Grant(held.fence, ask.ttl)
+        if (wait := self.waits.get(ask.token)) is not None:
+            return await self._called(wanted, wait, until)
+        answer = await self._try(wanted, until)
+        if isinstance(answer, Busy) and ask.queue:
+            await self._line_up(wanted, answer.holder, until)
+        return answer
+
+    async def _try(self, wanted: Wanted, until: float) -> Grant | Busy:
+        main = await self.sessions.main(until)
+        held, doubt = self._reserve(wanted, main)
+        if held is None:
+            return await self._busy(wanted, until)
+        key, token = wanted.facts[0], wanted.facts[3]
+        first = [[Call(sql.UNLOCK, (key,))]] if doubt else []
+        answer = held.session.run(until, *first, [Call(sql.TRY, (key, token))], [Call(sql.RECORD, wanted.facts)])
+        tried, recorded = (await self._settled(held, answer, until, doubt=doubt))[-2:]
+        if tried[0][0] != wanted.ask.token:
+            self.drop(wanted.ask.token)
+            return await self._busy(wanted, until)
+        return await self._granted(wanted, held, recorded, until)
+
+    def _reserve(self, wanted: Wanted, main: Session) -> tuple[Holding | None, bool]:
+        """Where to try, and whether the lock may be ours there already; None if another ask of this client has it."""
+        token = wanted.ask.token
+        with self._mutex:
+            if (held := self.all.get(token)) is not None:
+                return held, True
+            if self.sessions.with_key(wanted.key):
+                return None, False
+            self._check_cap()
+            main.keys[wanted.key] = token
+            held = self.all[token] = Holding(wanted, main, self._runtime.now() + wanted.ask.ttl)
+            HELD[id(self)] = len(self.all)
+            return held, False
+
+    def _check_cap(self) -> None:
+        held = sum(list(HELD.values()))
+        if held >= self.sessions.most_locks:
+            raise NotSupported(
+                f"this process holds {held} session locks, and more would endanger the table of locks that the whole "
+                "server shares; take postgresql:// (lease rows) for many names, or raise ?max_locks= and the server's "
+                "max_locks_per_transaction"
+            )
+
+    async def _settled(
+        self, held: Holding, answer: Awaitable[list[Rows]], until: float, *, doubt: bool = True
+    ) -> list[Rows]:
+        """The *answer* to a request for a lock; without one *held* stays as a doubt, unless that can be ended."""
+        try:
+            return await answer
+        except OutcomeUnknown:
+            if held.session.ended:
+                await self.endings.end(held.session)
+            raise
+        except StoreUnavailable as error:
+            if error.__cause__ is None and not doubt:  # nothing was sent
+                self.drop(held.token)
+            else:
+                await self._undo(held, until)  # a lock is not undone with the statement that failed
+            raise
+
+    async def _undo(self, held: Holding, until: float) -> None:
+        """Unlock what may be locked. An unlock of what is not locked does no harm; a doubt stays if it fails."""
+        try:
+            await held.session.run(until, [Call(sql.UNLOCK, (number(held.key),))])
+        except StoreUnavailable as exc:
+            raise OutcomeUnknown(exc.store, exc.problem) from exc
+        self.drop(held.token)
+        self.sessions.trim()
+
+    async def _granted(self, wanted: Wanted, held: Holding, recorded: Rows, until: float) -> Grant:
+        if not recorded:
+            await self._undo(held, until)
+            theirs = (await self._busy(wanted, until)).holder
+            raise StoreUnavailable(
+                self.sessions.source.shown,
+                f"the name {wanted.ask.name!r} has the same key as {theirs.name if theirs else '?'!r}, or its fence "
+                "has reached the last number: use another name",
+            )
+        held.ends_at = self._runtime.now() + wanted.ask.ttl
+        held.fence = int(recorded[0][0] or 0)
+        self.endings.watch()
+        return Grant(held.fence, wanted.ask.ttl)
+
+    async def _busy(self, wanted: Wanted, until: float) -> Busy:
+        [rows] = await self.ask(until, [Call(sql.LAST, wanted.facts[:1])])
+        return Busy(holder(rows[0]) if rows else None, UNTIL_CALLED)
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    async def _line_up(self, wanted: Wanted, last: Holder | None, until: float) -> None:
+        """Stand in the server's line. Not waited for: the session is called when it is our turn."""
+        key, token, facts = wanted.key, wanted.ask.token, wanted.facts
+        session = await self.sessions.spare(key, token, until)
+        if session is None:
+            return
+        self.waits[token] = Wait(session, key, last)
+        try:
+            await session.line_up(
+                until,
+                [Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
+                [Call(sql.LINE_UP, (facts[0], facts[3]))],
+                [Call(sql.RECORD, facts)],
+            )
+            self.endings.watch()
+            # Whoever asks later shall not be before us: only when it stands in line has it a place there.
+            which = (number(session.pid), facts[0])
+            while not session.answered() and not (await self.ask(until, [Call(sql.STANDS_IN_LINE, which)]))[0]:
+                await session.called(self._runtime.now() + GLANCE)
+        except BaseException:
+            if self.waits.pop(token, None) is not None:
+                self.sessions.drop(session)
+            raise
+
+    async def wait(self, token: str, within: float) -> bool:
+        """Wait until the session that stands in line is called; False if there is none."""
+        wait = self.waits.get(token)
+        if wait is not None:
+            await wait.session.called(self._runtime.now() + within)
+        return wait is not None
+
+    async def _called(self, wanted: Wanted, wait: Wait, until: float) -> Grant | Busy:
+        token = wanted.ask.token
+        if not wait.session.answered() and not await wait.session.called(min(until, self._runtime.now() + MOMENT)):
+            return Busy(wait.holder, UNTIL_CALLED)
+        if self.waits.pop(token, None) is None:  # too late: somebody else was let in
+            return await self.grant(wanted, until)
+        held = self.all[token] = Holding(wanted, wait.session, self._runtime.now() + wanted.ask.ttl)  # still a doubt
+        try:
+            *_, recorded = await self._settled(held, wait.session.answer(), until)
+        except StoreUnavailable as error:
+            if getattr(error.__cause__, "sqlstate", "") != LINE_TIMED_OUT:
+                raise
+            await self._line_up(wanted, wait.holder, until)
+            return Busy(wait.holder, UNTIL_CALLED)
+        return await self._granted(wanted, held, recorded, until)
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
+    async def release(self, token: str, until: float) -> LossReason | None:
+        """Unlock, or step out of the line."""
+        if await self.step_out(token, until):
+            return LossReason.TAKEN
+        held = self.all.get(token)
+        if held is None:
+            return self.endings.reasons.pop(token, LossReason.TAKEN)
+        again, held.given_back = held.given_back, True
+        try:
+            [rows] = await held.session.run(until, [Call(sql.UNLOCK, (number(held.key),))])
+        except StoreUnavailable:
+            if not held.session.ended:
+                raise
+            await self.endings.end(held.session)
+            return self.endings.reasons.pop(token, LossReason.SESSION_ENDED)
+        self.drop(token)
+        self.sessions.trim()
+        return None if held.fence and (again or rows[0][0] == "t") else LossReason.TAKEN
+
+    async def step_out(self, token: str, until: float) -> bool:
+        """Take our session out of the server's line, if *token* stands there. If that does not work it is closed."""
+        wait = self.waits.pop(token, None)
+        if wait is None:
+            return False
+        session = wait.session
+        try:
+            while not session.answered() and (now := self._runtime.now()) < until:
+                await self.ask(until, [Call(sql.CANCEL, (number(session.pid),))])
+                await session.called(min(until, now + CANCELLED))
+            if not session.answered():
+                raise OutcomeUnknown(self.sessions.source.shown, "the session still stands in line")
+            session.step_out()
+            await session.run(until, [Call(sql.UNLOCK, (number(wait.key),))])
+        except BaseException as error:
+            self.sessions.drop(session)
+            if not isinstance(error, StoreUnavailable):
+                raise
+        else:
+            session.keys.pop(wait.key, None)
+            self.sessions.trim()
+        return True

@@ -1,0 +1,151 @@
+"""The sessions of one client: one that holds most locks, and one more for each lock that is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from dibs.errors import NotSupported, StoreUnavailable
+from dibs.ports.postgres_dial import dial
+from dibs.ports.postgres_line import Call, Line
+from dibs.ports.postgres_session import Session
+from dibs.ports.postgres_source import Source
+from dibs.ports.postgres_tripwire import Tripwire
+from dibs.ports.postgres_turns import Turns
+from dibs.runtime import Runtime
+from dibs.stores import postgres_lock as sql
+from dibs.stores.postgres_options import Options
+from dibs.stores.postgres_schema import hello
+
+MOST_WAITING = 16
+"""Sessions in which a client stands in line; for more names than that it asks again and again."""
+
+SPARE = 1
+"""Sessions that are kept although nothing is locked in them."""
+
+
+class Sessions:
+    """Opens, chooses and closes them."""
+
+    def __init__(self, source: Source, runtime: Runtime, options: Options) -> None:
+        self.source, self._runtime, self._options = source, runtime, options
+        self.tripwire: Tripwire | None = None
+        self.most_locks = options.max_locks
+        self._begin()
+
+    def _begin(self) -> None:
+        self._all: list[Session] = []
+        self._opening: Turns[bool] = Turns(self._runtime)
+        self._opening.give_back(True)
+
+    @property
+    def known(self) -> list[Session]:
+        """Those that are open."""
+        return list(self._all)
+
+    def with_key(self, key: int) -> str | None:
+        """The token that has the lock *key* in one of them, or stands in line for it."""
+        for session in list(self._all):
+            token = session.keys.get(key)
+            if token is not None and not session.waits:
+                return token
+        return None
+
+    async def main(self, until: float) -> Session:
+        """The one that holds most: so the others get empty."""
+        session = self._fullest()
+        if session is not None:
+            return session
+        async with self._alone(until):
+            return self._fullest() or await self._open(until)
+
+    async def spare(self, key: int, token: str, until: float) -> Session | None:
+        """One in which nothing is locked, set apart to stand in line; None if there are enough of those who do."""
+        async with self._alone(until):
+            if sum(session.waits for session in self._all) >= MOST_WAITING:
+                return None
+            main = self._fullest()
+            idle = [each for each in self._all if each is not main and not each.keys and _usable(each)]
+            session = idle[0] if idle else await self._open(until)
+            session.keys[key], session.waits = token, True
+            return session
+
+    def trim(self) -> None:
+        """Close those that are of no use."""
+        idle = [session for session in self._all if not session.keys and not session.waits]
+        for session in idle[1 + SPARE :]:
+            self.drop(session)
+
+    def drop(self, session: Session) -> None:
+        """Close *session*: all that is locked in it is free."""
+        if session in self._all:
+            self._all.remove(session)
+        session.close()
+
+    def close(self) -> None:
+        """Close all."""
+        for session in list(self._all):
+            self.drop(session)
+
+    def descriptors(self) -> tuple[int, ...]:
+        """The sockets in which something is locked."""
+        return tuple(session.line.fd for session in self._all if session.keys and not session.ended)
+
+    def forked(self) -> None:
+        """Forget the parent's sessions."""
+        for session in self._all:
+            session.line.leave_to_parent()
+        if self.tripwire is not None:
+            self.tripwire.close()
+            self.tripwire = None
+        self._begin()
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    def _fullest(self) -> Session | None:
+        usable = [session for session in self._all if _usable(session)]
+        return max(usable, key=lambda session: len(session.keys), default=None)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, until: float) -> AsyncIterator[None]:
+        if await self._opening.take(until) is None:
+            raise StoreUnavailable(self.source.shown, "another session is still being opened")
+        try:
+            yield
+        finally:
+            self._opening.give_back(True)
+
+    async def _open(self, until: float) -> Session:
+        line = Line(await dial(self.source, self._runtime, until), self.source.shown, self._runtime)
+        try:
+            await self._get_to_know(line, until)
+        except BaseException:
+            line.close()
+            raise
+        session = Session(line, self.source.shown, self._runtime)
+        if self.tripwire is None and Tripwire.possible():
+            self.tripwire = Tripwire()
+        if self.tripwire is not None:
+            self.tripwire.watch(line.fd)
+        self._all.append(session)
+        return session
+
+    async def _get_to_know(self, line: Line, until: float) -> None:
+        """Refuse a pooler: a lock of a session that others share locks nobody out, and stays when we are gone."""
+        found = await hello(line, self.source.shown, until)
+        again = await line.run(until, [Call(sql.SET_UP)], [Call(sql.FORGET_GONE)])
+        named_itself = line.claimed_pid == found.pid or self._options.pooler in {"session", "none"}
+        if not named_itself or again[0][0][0] != str(found.pid) or self._options.pooler == "transaction":
+            raise NotSupported(
+                f"{self.source.shown} is reached through a pooler, and a lock of a session needs a session of its own; "
+                "take postgresql:// (lease rows), which works through every pooler, or connect to the server itself, "
+                "or, if the pooler gives each client a session until it leaves, add ?pooler=session to the URL"
+            )
+        line.pooled = False
+        with contextlib.suppress(StoreUnavailable):  # not before PostgreSQL 14, and not on every system
+            await line.run(until, [Call(sql.LOOK_AFTER)])
+        self.most_locks = min(self._options.max_locks, max(found.lock_table // 8, 1))
+
+
+def _usable(session: Session) -> bool:
+    return not session.waits and not session.ended
