@@ -12,17 +12,22 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
+import asyncpg
 import django
+import psycopg
 import pytest
 from django.conf import settings as django_settings
 from django.db import connections
 from django.db.utils import ConnectionHandler
 from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from dibs.runtime import run
+from servers.postgres import PostgresServer
 
 T = TypeVar("T")
 
@@ -145,6 +150,78 @@ def django_connection(engine: str, **settings: Any) -> Any:
     return connections[alias]
 
 
+class OnPsycopg(Caller):
+    """Of either colour; it is in no transaction before somebody begins one."""
+
+    async def begin(self, isolation: str = "") -> None:
+        await done(self.conn.execute(f"BEGIN {isolation and f'ISOLATION LEVEL {isolation}'}"))
+
+
+class OnAsyncpg(Caller):
+    """Its transactions are objects."""
+
+    async def do(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.conn.fetch(sql)]
+
+    async def begin(self, isolation: str = "") -> None:
+        self._transaction = self.conn.transaction(isolation=isolation.lower().replace(" ", "_") or None)
+        await self._transaction.start()
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+
+
+async def psycopg_blocking(url: str) -> Caller:
+    return OnPsycopg(psycopg.connect(url, autocommit=True))
+
+
+async def psycopg_async(url: str) -> Caller:
+    return OnPsycopg(await psycopg.AsyncConnection.connect(url, autocommit=True))
+
+
+async def asyncpg_connection(url: str) -> Caller:
+    return OnAsyncpg(await asyncpg.connect(url))
+
+
+async def postgres_sqlalchemy_connection(url: str) -> Caller:
+    return await sqlalchemy_connection(url.replace("postgresql:", "postgresql+psycopg:"))
+
+
+async def postgres_sqlalchemy_session(url: str) -> Caller:
+    return await sqlalchemy_session(url.replace("postgresql:", "postgresql+psycopg:"))
+
+
+async def sqlalchemy_async_connection(url: str) -> Caller:
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    return OnSqlalchemy(await engine.connect(), engine)
+
+
+async def sqlalchemy_async_session(url: str) -> Caller:
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    return OnSqlalchemy(AsyncSession(engine), engine)
+
+
+async def postgres_django(url: str) -> Caller:
+    parts = urlsplit(url)
+    settings = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path[1:]}
+    return OnDjango(django_connection("django.db.backends.postgresql", **settings))
+
+
+POSTGRES: dict[str, tuple[Opener, bool]] = {
+    "psycopg": (psycopg_blocking, True),
+    "psycopg async": (psycopg_async, False),
+    "asyncpg": (asyncpg_connection, False),
+    "sqlalchemy connection, postgres": (postgres_sqlalchemy_connection, True),
+    "sqlalchemy session, postgres": (postgres_sqlalchemy_session, True),
+    "sqlalchemy async connection, asyncpg": (sqlalchemy_async_connection, False),
+    "sqlalchemy async session, psycopg": (sqlalchemy_async_session, False),
+    "django, postgres": (postgres_django, True),
+}
+"""The way to connect, and whether it is for blocking code."""
+
 SQLITE: dict[str, Opener] = {
     "sqlite3": sqlite,
     "sqlalchemy connection, sqlite": sqlite_sqlalchemy_connection,
@@ -185,14 +262,20 @@ class Database:
 class CallerTests:
     """Its coroutines are tests, which get a *database* in every form there is."""
 
-    @pytest.fixture(params=[*SQLITE])
-    def database(self, request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-        return Database(SQLITE[request.param], str(tmp_path / "data.db"), postgres=False, blocking=True)
+    kinds: ClassVar[tuple[str, ...]] = (*SQLITE, *POSTGRES)
+
+    @pytest.fixture
+    def database(self, request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Database:
+        if kind in SQLITE:
+            return Database(SQLITE[kind], str(tmp_path / "data.db"), postgres=False, blocking=True)
+        server: PostgresServer = request.getfixturevalue("postgres")
+        opener, blocking = POSTGRES[kind]
+        return Database(opener, server.url, postgres=True, blocking=blocking)
 
     def __init_subclass__(cls) -> None:
         for name, test in list(vars(cls).items()):
             if name.startswith("test_"):
-                setattr(cls, name, _in_its_colour(test))
+                setattr(cls, name, pytest.mark.parametrize("kind", cls.kinds)(_in_its_colour(test)))
 
 
 def _in_its_colour(test: Any) -> Any:

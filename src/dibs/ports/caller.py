@@ -93,7 +93,7 @@ def with_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
     return _VALUE.sub(lambda found: f"${names.index(found[1]) + 1}", sql), names
 
 
-_VALUE = re.compile(r":([a-z]\w*)")
+_VALUE = re.compile(r"(?<![:\w]):([a-z]\w*)")  # not the type in ``x::bigint``
 
 
 on_connection = step_on(session_of)

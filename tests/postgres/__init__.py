@@ -1,0 +1,1 @@
+"""What dibs does in transactions of the caller's own, on a real PostgreSQL."""
