@@ -56,6 +56,8 @@ class LockState(NamedTuple):
     """In arrival order, where the store keeps one."""
     evicted: Eviction | None
     """The last time somebody broke this lock."""
+    remarks: tuple[str, ...] = ()
+    """What the store has to say of itself, such as which of its nodes do not vote."""
 
 
 @lru_cache(maxsize=8)

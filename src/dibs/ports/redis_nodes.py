@@ -1,0 +1,100 @@
+"""Several Redis servers that are asked at the same time: what a round of questions is, in every colour.
+
+A round sends to all at once and hears the answers in the order in which they come. Each node has one connection for
+it, so what is sent later, such as giving back what was asked for before, is carried out later, whatever became of the
+answer. Whoever ends a round need not wait for the answers that are still to come; they are read by and by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dibs.ports.redis_command import Argument, Script, command
+
+OVERDUE = 1.0
+"""Seconds without an answer after which a connection counts as dead, and another one is tried."""
+
+PAUSE = 0.1
+"""Seconds before a node that could not be reached is tried again."""
+
+LONGEST_CONNECT = 1.0
+"""Seconds that opening one connection may take."""
+
+
+class Call:
+    """One call of a script; its bytes are made once for all nodes."""
+
+    __slots__ = ("arguments", "data", "keys", "script")
+
+    def __init__(self, script: Script, keys: tuple[bytes, ...] | list[bytes], *arguments: Argument) -> None:
+        self.script, self.keys, self.arguments = script, keys, arguments
+        self.data = script.call(keys, *arguments)
+
+    def in_full(self) -> bytes:
+        """The same for a server that has lost the script."""
+        return self.script.in_full(self.data)
+
+
+class Plain:
+    """A command that is no script."""
+
+    __slots__ = ("arguments", "data")
+
+    def __init__(self, *arguments: Argument) -> None:
+        self.arguments, self.data = arguments, command(*arguments)
+
+    def in_full(self) -> bytes:
+        """The same."""
+        return self.data
+
+
+class Answer(NamedTuple):
+    """What one node said, or a `StoreUnavailable`; an error reply is a `hiredis.ReplyError`."""
+
+    node: int
+    call: Call | Plain
+    reply: Any
+
+
+class Round(Protocol):
+    """One round of questions, for one task or thread."""
+
+    def send(self, node: int, call: Call | Plain, *, undo: Call | None = None, behind: bool = False) -> None:
+        """Ask *node*. It never blocks for long and never raises: what goes wrong is an answer.
+
+        *undo* is said to the node if the answer does not come and the connection has to be given up. A node that
+        owes an answer for too long is not asked, unless *behind*: then it is told behind what it was asked before.
+        """
+
+    async def next(self, until: float) -> Answer | None:
+        """The next answer; None if there is none up to the moment *until*."""
+
+    def end(self, *, keep: str = "") -> None:
+        """No more is heard. *keep*: a token; the next round with it uses the same connections."""
+
+
+class Nodes(Protocol):
+    """All nodes, in either colour."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the nodes are called."""
+
+    def round(self, token: str = "") -> Round:
+        """Begin a round; with *token*: on the connections that a round was ended on with it."""
+
+    async def expect(self, token: str, within: float) -> bytes:
+        """Listen for *token*; return the channel on which nodes call it, empty if none can be heard."""
+
+    async def wait(self, token: str, within: float) -> str:
+        """Return ``now`` or ``soon`` when a node calls *token*, or nothing after *within* seconds."""
+
+    def forget(self, token: str) -> None:
+        """*token* waits no more."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+    def forked(self) -> None:
+        """Forget the parent's connections."""

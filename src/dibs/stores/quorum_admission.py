@@ -1,0 +1,128 @@
+"""Meets the nodes for the first time, and lets those in again that lost their memory. What is right is in
+`quorum_members`; here it is asked for and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import hiredis
+
+from dibs.errors import StoreUnavailable
+from dibs.ports.redis_errors import refused
+from dibs.ports.redis_nodes import Call, Nodes
+from dibs.runtime import Runtime
+from dibs.stores import quorum_members as members
+from dibs.stores.quorum_members import Member
+from dibs.stores.quorum_scripts import JOIN, RESEED, STATE
+
+NODE = b"dibs:redlock:node"
+"""The key of what a node knows of itself."""
+
+LOOK_AGAIN = 0.5
+"""Seconds between two looks at nodes that do not vote."""
+
+
+class Admission:
+    """Who votes."""
+
+    def __init__(self, nodes: Nodes, quorum: int, runtime: Runtime, shown: str, *, wait: bool) -> None:
+        self._nodes, self._quorum, self._runtime, self._shown, self._wait = nodes, quorum, runtime, shown, wait
+        self.set = ""
+        """What the nodes call the set they belong to; empty before the first contact."""
+        self._look_at = 0.0
+
+    async def meet(self, patience: float) -> list[Member | None]:
+        """Learn which set this is, and found it if all its nodes are new."""
+        seen, causes = await self.look("look", patience)
+        known = members.known_set(self._nodes.names, seen)
+        self.set = known or await self._found(seen, causes, patience)
+        return seen
+
+    async def let_in(self, patience: float) -> None:
+        """See whether nodes that do not vote may do so again; at most twice a second."""
+        now = self._runtime.now()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_AGAIN
+        seen, _ = await self.look("note", min(patience, 0.5))
+        voting = [member for member in seen if member is not None and member.set == self.set]
+        for node, member in enumerate(seen):
+            if member is None or member.votes:
+                continue
+            if not self._wait or members.may_return(member, voting, self._quorum):
+                await self._say({node: self._join(member, voting)}, patience)
+
+    async def look(self, how: str, patience: float) -> tuple[list[Member | None], dict[str, BaseException]]:
+        """What each node says of itself; None for one that does not answer."""
+        call = Call(STATE, (NODE,), how)
+        replies = await self._say(dict.fromkeys(range(len(self._nodes.names)), call), patience)
+        seen: list[Member | None] = []
+        causes: dict[str, BaseException] = {}
+        for node, name in enumerate(self._nodes.names):
+            reply = replies.get(node, StoreUnavailable(name, f"no answer within {patience:.3g} s"))
+            if isinstance(reply, list):
+                seen.append(members.member_of(reply))
+            else:
+                seen.append(None)
+                causes[name] = reply
+        return seen, causes
+
+    async def reseed(self, floor: int, patience: float) -> None:
+        """Let all nodes vote from now on, with no fence that is not above *floor*."""
+        seen, causes = await self.look("look", patience)
+        there = [member for member in seen if member is not None]
+        if len(there) < len(seen):
+            raise StoreUnavailable(self._shown, "all nodes have to be there to be reseeded", causes)
+        self.set = self.set or members.set_of(there)
+        call = Call(RESEED, (NODE,), self.set, len(seen), max(floor, members.floor_of(there)))
+        await self._say(dict.fromkeys(range(len(seen)), call), patience)
+
+    async def _found(self, seen: list[Member | None], causes: dict[str, BaseException], patience: float) -> str:
+        """Begin a set. Nodes that have a memory, but all restarted, wait first, so that no lease outlives them."""
+        there = [member for member in seen if member is not None]
+        if len(there) < len(seen):
+            raise StoreUnavailable(
+                self._shown, "none of its nodes votes yet, and all have to be there when a set begins", causes
+            )
+        if self._wait and not all(member.is_new for member in there):
+            there = await self._waited(patience)
+        name = members.set_of(there)
+        calls = {node: self._join(member, there, name) for node, member in enumerate(there)}
+        await self._say(calls, patience)
+        return name
+
+    async def _waited(self, patience: float) -> list[Member]:
+        seen, causes = await self.look("note", patience)
+        there = [member for member in seen if member is not None]
+        left = max(members.stays_out_for(there) - member.waited for member in there) if there else 0.0
+        if len(there) < len(seen) or left > 0:
+            raise StoreUnavailable(
+                self._shown,
+                f"all its nodes were restarted; they vote again after the longest ttl, in {max(left, 0):.0f} s",
+                causes,
+            )
+        return there
+
+    def _join(self, member: Member, others: list[Member], name: str = "") -> Call:
+        floor = members.floor_of(others)
+        longest = round(max((other.longest for other in others), default=0.0) * 1000)
+        size = len(self._nodes.names)
+        return Call(JOIN, (NODE,), name or self.set, size, floor, longest, member.id, member.back)
+
+    async def _say(self, calls: Mapping[int, Call], patience: float) -> dict[int, Any]:
+        """Say something to some nodes, and return what they answer in time."""
+        until = self._runtime.now() + patience
+        replies: dict[int, Any] = {}
+        asking = self._nodes.round()
+        try:
+            for node, call in calls.items():
+                asking.send(node, call)
+            while len(replies) < len(calls) and (answer := await asking.next(until)) is not None:
+                reply = answer.reply
+                if isinstance(reply, hiredis.ReplyError):
+                    reply = refused(self._nodes.names[answer.node], reply)
+                replies[answer.node] = reply
+        finally:
+            asking.end()
+        return replies

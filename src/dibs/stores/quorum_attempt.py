@@ -1,0 +1,131 @@
+"""One attempt: ask all nodes at once, have the fence confirmed, stop as soon as it is decided, leave nothing behind.
+
+What an answer means for the attempt is in `quorum_vote`; here is what is sent when, and for how long is waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.redis_errors import refused
+from dibs.ports.redis_nodes import Answer, Call, Round
+from dibs.stores import quorum_vote as vote
+from dibs.stores.quorum_vote import FAILED, REFUSED, UNHEARD, Verdict
+
+
+class Calls:
+    """What an attempt says to a node."""
+
+    __slots__ = ("confirm", "grant", "withdraw")
+
+    def __init__(self, grant: Call, confirm: Callable[[int], Call], withdraw: Call) -> None:
+        self.grant, self.confirm, self.withdraw = grant, confirm, withdraw
+
+
+class Attempt:
+    """The state of one attempt; the nodes are numbers."""
+
+    __slots__ = ("_asked", "_calls", "_names", "_now", "_quorum", "causes", "clocks", "refusals", "said", "strangers")
+
+    def __init__(self, names: list[str], quorum: int, calls: Calls, now: Callable[[], float]) -> None:
+        count = len(names)
+        self._names, self._quorum, self._calls, self._now = names, quorum, calls, now
+        self.said = [UNHEARD] * count
+        self._asked = [0] * count
+        self.refusals: dict[int, list[Any]] = {}
+        """Who has the lock, by the nodes that refused."""
+        self.causes: dict[int, StoreUnavailable] = {}
+        """Why a node did not vote."""
+        self.strangers: set[int] = set()
+        """Nodes that lost their memory, or belong to another set."""
+        self.clocks: list[tuple[int, int]] = []
+        """Nodes, and what their clocks showed, in µs."""
+
+    async def run(self, asking: Round, patience: float, until: float) -> int:
+        """Ask; return the fence, or 0. Whatever was not won is given back, also if this is cancelled."""
+        fence = 0
+        try:
+            for node in range(len(self.said)):
+                asking.send(node, self._calls.grant, undo=self._calls.withdraw)
+            if await self._decided(asking, patience, until) is Verdict.WON:
+                fence = vote.fence_of(self.said)
+            return fence
+        finally:
+            if not fence:
+                self.give_back(asking)
+
+    def give_back(self, asking: Round) -> None:
+        """Take every vote back that we have or may have, on the connection and behind the request."""
+        for node, each in enumerate(self.said):
+            if each >= UNHEARD or isinstance(self.causes.get(node), OutcomeUnknown):
+                asking.send(node, self._calls.withdraw, behind=True)
+
+    async def _decided(self, asking: Round, patience: float, until: float) -> Verdict:
+        end = min(self._now() + patience, until)
+        while True:
+            answer = await asking.next(end)
+            if answer is None:
+                self._give_up_on_the_silent(patience)
+                return Verdict.LOST
+            self._hear(answer)
+            verdict = vote.verdict(self.said, self._quorum)
+            if verdict is not Verdict.OPEN:
+                return verdict
+            if self._raise(asking):
+                end = min(self._now() + patience, until)
+
+    def _raise(self, asking: Round) -> bool:
+        """Ask those who have a lower fence to rise; tell whether there were any."""
+        fence, any_asked = vote.fence_of(self.said), False
+        for node in vote.to_raise(self.said, self._quorum):
+            if self._asked[node] < fence:
+                self._asked[node], any_asked = fence, True
+                asking.send(node, self._calls.confirm(fence))
+        return any_asked
+
+    def _hear(self, answer: Answer) -> None:
+        node, _, reply = answer
+        if reply.__class__ is bytes:
+            fence, now_us = reply.split()
+            self.said[node] = vote.heard(self.said[node], int(fence))
+            self.clocks.append((node, int(now_us)))
+        elif isinstance(reply, list):
+            self._refused(node, reply)
+        else:
+            error = refused(self._names[node], reply) if isinstance(reply, hiredis.ReplyError) else reply
+            self.causes[node], self.said[node] = error, FAILED
+
+    def _refused(self, node: int, reply: list[Any]) -> None:
+        kind = reply[0]
+        if kind == b"held":
+            self.refusals[node], self.said[node] = reply, REFUSED
+            self.clocks.append((node, int(reply[2])))
+        elif kind == b"gone":
+            self.said[node] = REFUSED
+        else:
+            if kind == b"stranger":
+                self.strangers.add(node)
+            self.causes[node], self.said[node] = StoreUnavailable(self._names[node], why(reply)), FAILED
+
+    def _give_up_on_the_silent(self, patience: float) -> None:
+        for node, each in enumerate(self.said):
+            if each == UNHEARD:
+                self.causes[node] = OutcomeUnknown(self._names[node], f"no answer within {patience:.3g} s")
+
+
+def why(reply: list[Any]) -> str:
+    """Why a node that is there does not vote."""
+    kind = reply[0]
+    if kind == b"stranger":
+        if reply[1]:
+            return "it belongs to another set of nodes"
+        return "it is new or lost its memory, and does not vote until it has waited and was synchronised"
+    if kind == b"immortal":
+        return "the key has a value and no ttl, so whoever set it holds it for ever; if nobody does, delete it"
+    if kind == b"ahead":
+        return "its clock is more than a day behind those of the others; set it right"
+    return f"its fence is {reply[1]!r}, and none can come after it; set it to a smaller one that is above all in use"

@@ -1,0 +1,282 @@
+"""What one node of a Redlock does in one step: the Lua of each step, all checks before the first write.
+
+The keys, values and tickets are those of a single Redis (`redis_keys`, `redis_values`), so that other Redlock clients
+can be kept out by them too. A node has one more key, shared by all its locks: a hash that says
+
+- ``id``: who it is, made at the first contact, and ``run``: which run of its server we knew;
+- ``set`` and ``size``: to which nodes it belongs. Without it the node does not vote: it is new, or it lost its memory;
+- ``floor``: no fence is given out that is not above it; ``highest``: the highest fence it has ever had for any lock;
+- ``longest``: the longest ttl in ms it was ever asked for; ``back``: since when it is known to have no memory.
+
+The floor stands for the fences of all locks that the node has forgotten, so one number brings them back.
+"""
+
+from __future__ import annotations
+
+from dibs.ports.redis_command import Script
+
+TICKET_MS = 15_000
+"""A ticket that was not shown again for so long is void. Waiters ask every 5 s."""
+
+EVICTED_MS = 7 * 86_400_000
+"""So long is remembered who broke a lock."""
+
+FARTHEST_US = 86_400_000_000
+"""A proposal that is so far ahead of a node's clock is refused: one bad client must not use up the numbers."""
+
+HIGHEST_FENCE = 2**53 - 1
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function text(number) return string.format('%.0f', number) end
+"""
+
+_MINE = """
+local function starts(value, head) return value and string.sub(value, 1, #head) == head end
+"""
+
+_HINT = """
+local function hint()
+  -- The first who lives asks now; the second a little later, for the first may stand still.
+  local woken = 0
+  while woken < 2 do
+    local token = redis.call('ZRANGE', line, woken, woken)[1]
+    if not token then break end
+    local ends, channel = string.match(redis.call('HGET', tickets, token) or '', '^(%d+) (%S*) ')
+    local lives = channel and tonumber(ends) > now
+    if lives and channel ~= '' then
+      lives = redis.pcall('PUBLISH', channel, (woken == 0 and 'now ' or 'soon ') .. token) ~= 0
+    end
+    if lives then
+      woken = woken + 1
+    else
+      redis.call('HDEL', tickets, token)
+      redis.call('ZREM', line, token)
+    end
+  end
+end
+"""
+
+GRANT = Script(f"""
+local lock, fence, line, tickets, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local token, ttl, proposal, channel, facts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+{_NOW}{_MINE}
+local of = redis.call('HMGET', node, 'set', 'floor', 'highest', 'longest')
+if of[1] ~= ARGV[6] then return {{'stranger', of[1] or ''}} end
+local value = redis.call('GET', lock)
+if starts(value, 'dibs:' .. token .. ':') then
+  if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
+  return string.match(value, '^dibs:[^:]*:(%d+):') .. ' ' .. text(now)
+end
+if value then
+  local left = redis.call('PTTL', lock)
+  if left < 0 then return {{'immortal'}} end
+  if channel ~= '-' then
+    if not redis.call('ZSCORE', line, token) then redis.call('ZADD', line, text(now), token) end
+    redis.call('HSET', tickets, token, text(now + {TICKET_MS}000) .. ' ' .. channel .. ' ' .. facts)
+    redis.call('PEXPIRE', line, {TICKET_MS + 5000})
+    redis.call('PEXPIRE', tickets, {TICKET_MS + 5000})
+  end
+  return {{'held', left, text(now), value}}
+end
+if proposal > now + {FARTHEST_US} then return {{'ahead', text(now)}} end
+local last = redis.call('GET', fence) or '0'
+local next = math.max((tonumber(last) or 2^53) + 1, (tonumber(of[2]) or 0) + 1, proposal)
+if next > {HIGHEST_FENCE} then return {{'exhausted', last}} end
+if channel ~= '-' then
+  redis.call('ZREM', line, token)
+  redis.call('HDEL', tickets, token)
+end
+redis.call('SET', fence, text(next))
+redis.call('SET', lock, 'dibs:' .. token .. ':' .. text(next) .. ':' .. text(now) .. ':' .. facts, 'PX', ttl)
+if next > (tonumber(of[3]) or 0) then redis.call('HSET', node, 'highest', text(next)) end
+if ttl > (tonumber(of[4]) or 0) then redis.call('HSET', node, 'longest', ttl) end
+return text(next) .. ' ' .. text(now)
+""")
+"""lock fence line tickets node; token, ttl, proposal, channel ('' to poll, '-' for no ticket), facts, set.
+
+Answers fence and time, or why not. Asked again with its token it counts the ttl anew, and leaves the fence alone."""
+
+_RAISE = """
+local function raise(lock, fence, value, wanted)  -- give what the token holds here the fence that a quorum has
+  local head, had, tail = string.match(value, '^(dibs:[^:]*:)(%d+)(:.*)$')
+  if tonumber(had) >= wanted then return tonumber(had) end
+  redis.call('SET', lock, head .. text(wanted) .. tail, 'KEEPTTL')
+  if (tonumber(redis.call('GET', fence) or '0') or 0) < wanted then redis.call('SET', fence, text(wanted)) end
+  if (tonumber(redis.call('HGET', node, 'highest') or '0') or 0) < wanted then
+    redis.call('HSET', node, 'highest', text(wanted))
+  end
+  return wanted
+end
+"""
+
+CONFIRM = Script(f"""
+local lock, fence, node = KEYS[1], KEYS[2], KEYS[3]
+{_NOW}{_MINE}{_RAISE}
+local value = redis.call('GET', lock)
+if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return {{'gone'}} end
+return text(raise(lock, fence, value, tonumber(ARGV[2]))) .. ' ' .. text(now)
+""")
+"""lock fence node; token, fence. Rises to the fence while the token holds the lock, and answers with what it is."""
+
+RENEW = Script(f"""
+local node = KEYS[1]
+{_NOW}{_MINE}{_RAISE}
+local held, longest = {{}}, 0
+for i = 1, #ARGV / 3 do
+  local lock, fence, evicted = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
+  local ttl, token, wanted = tonumber(ARGV[3 * i - 2]), ARGV[3 * i - 1], tonumber(ARGV[3 * i])
+  local value = redis.pcall('GET', lock)
+  held[i] = 'taken'
+  if type(value) == 'string' and starts(value, 'dibs:' .. token .. ':')
+     and tonumber(string.match(value, '^dibs:[^:]*:(%d+):')) <= wanted then  -- higher: a copy of the ask that came late
+    held[i] = 'held'
+    raise(lock, fence, value, wanted)
+    if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
+    longest = math.max(longest, ttl)
+  elseif starts(redis.call('GET', evicted), token .. ':') then
+    held[i] = 'evicted'
+  end
+end
+if longest > (tonumber(redis.call('HGET', node, 'longest') or '0') or 0) then
+  redis.call('HSET', node, 'longest', longest)
+end
+return held
+""")
+"""node, and lock fence evicted of each; ttl, token and fence of each."""
+
+RELEASE = Script(f"""
+local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token = ARGV[1]
+{_MINE}
+local value = redis.call('GET', lock)
+local ours = starts(value, 'dibs:' .. token .. ':')
+local waited = redis.call('ZSCORE', line, token)
+local why = 'held'
+if not ours then why = starts(redis.call('GET', evicted), token .. ':') and 'evicted' or 'taken' end
+if ours then redis.call('DEL', lock) end
+if waited then
+  redis.call('ZREM', line, token)
+  redis.call('HDEL', tickets, token)
+end
+if (ours or (waited and not value)) and redis.call('ZCARD', line) > 0 then
+  {_NOW}{_HINT}
+  hint()
+end
+return why
+""")
+"""lock line tickets evicted; token. Gives back a grant and a ticket, and wakes who waits if the lock is free."""
+
+WITHDRAW = Script(f"""
+{_MINE}
+if starts(redis.call('GET', KEYS[1]), 'dibs:' .. ARGV[1] .. ':') then return redis.call('DEL', KEYS[1]) end
+return 0
+""")
+"""lock; token. Takes back a vote that did not come to a quorum. The ticket stays, and nobody is woken: whoever waits
+for the quorum that another has would wake the next one who takes a vote for a moment, without an end."""
+
+EVICT = Script(f"""
+local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local value = redis.call('GET', lock)
+local token, held = string.match(value or '', '^dibs:([^:]*):(%d+):')
+if held ~= ARGV[1] then return 0 end
+{_NOW}{_HINT}
+redis.call('ZCARD', line)
+redis.call('HLEN', tickets)  -- both only to fail here, if they are of another kind
+redis.call('DEL', lock)
+redis.pcall('SET', evicted, token .. ':' .. held .. ':' .. text(now) .. ':' .. ARGV[2], 'PX', {EVICTED_MS})
+hint()
+return 1
+""")
+"""lock line tickets evicted; fence, who and why."""
+
+ATTACH = Script(f"""
+{_MINE}
+local value = redis.call('GET', KEYS[1])
+if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return 0 end
+local head = string.match(value, '^dibs:[^:]*:%d+:%d+:')
+redis.call('SET', KEYS[1], head .. ARGV[2], 'KEEPTTL')
+return 1
+""")
+"""lock; token, facts."""
+
+SHOW = Script(f"""
+local lock, fence, line, tickets, evicted, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+{_NOW}
+return {{
+  text(now), redis.call('GET', lock), redis.call('PTTL', lock), redis.call('GET', fence),
+  redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', tickets), redis.call('GET', evicted),
+  redis.call('HGET', node, 'set') or ''
+}}
+""")
+"""lock fence line tickets evicted node."""
+
+HELLO = Script("""
+local node = KEYS[1]
+redis.call('HSETNX', node, 'id', ARGV[1])
+local info = redis.pcall('INFO', 'server')
+local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+local known = redis.call('HGET', node, 'run') or ''
+if run ~= known and run ~= '' then
+  redis.call('HSET', node, 'run', run)
+  if known ~= '' and ARGV[2] ~= 'durable' then redis.call('HDEL', node, 'set', 'back') end
+end
+return run
+""")
+"""node; an id for a node that has none, and 'durable' if what a node has answered is on its disk.
+
+The first thing that is said on every connection, so that nothing is asked of a server that came back, with an old
+memory perhaps, before it is known to have been away."""
+
+STATE = Script(f"""
+local of = redis.call('HMGET', KEYS[1], 'id', 'run', 'set', 'size', 'floor', 'highest', 'longest', 'back')
+{_NOW}
+if ARGV[1] == 'look' or of[3] or of[8] then return {{text(now), unpack(of, 1, 8)}} end
+redis.call('HSET', KEYS[1], 'back', text(now))
+of[8] = text(now)
+return {{text(now), unpack(of, 1, 8)}}
+""")
+"""node; 'note' to begin the wait of a node without a memory, or 'look'."""
+
+JOIN = Script("""
+local node = KEYS[1]
+local of = redis.call('HMGET', node, 'set', 'back', 'floor', 'highest', 'longest', 'id')
+if of[1] or of[6] ~= ARGV[5] or (of[2] or '') ~= ARGV[6] then return 0 end  -- it forgot once more, or was let in
+local floor = math.max(tonumber(of[3]) or 0, tonumber(ARGV[3]))
+local longest = math.max(tonumber(of[5]) or 0, tonumber(ARGV[4]))
+local highest = math.max(tonumber(of[4]) or 0, floor)
+local function text(number) return string.format('%.0f', number) end
+redis.call('HSET', node, 'set', ARGV[1], 'size', ARGV[2], 'floor', text(floor), 'highest', text(highest),
+  'longest', text(longest))
+redis.call('HDEL', node, 'back')
+return 1
+""")
+"""node; set, size, floor, longest, id, back. The node votes from now on."""
+
+RESEED = Script("""
+local node = KEYS[1]
+local of = redis.call('HMGET', node, 'floor', 'highest')
+local floor = string.format('%.0f', math.max(tonumber(of[1]) or 0, tonumber(ARGV[3])))
+redis.call('HSET', node, 'set', ARGV[1], 'size', ARGV[2], 'floor', floor)
+if (tonumber(of[2]) or 0) < tonumber(floor) then redis.call('HSET', node, 'highest', floor) end
+redis.call('HDEL', node, 'back')
+return floor
+""")
+"""node; set, size, floor. Said by a person: it votes, and no fence is given out that is not above the floor."""
+
+LIST = Script(f"""
+local step = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1000)
+{_NOW}
+local found = {{}}
+for _, key in ipairs(step[2]) do
+  local value = redis.pcall('GET', key)
+  if type(value) == 'string' then
+    found[#found + 1] = {{key, value, redis.call('PTTL', key)}}
+  end
+end
+return {{step[1], text(now), found}}
+""")
+"""(no key); cursor, pattern. One step through the keys that hold a string, with what they hold and their ttl."""
+
+ALL = (GRANT, CONFIRM, RENEW, RELEASE, WITHDRAW, EVICT, ATTACH, SHOW, STATE, JOIN, RESEED, LIST)

@@ -1,0 +1,45 @@
+"""A Redlock of three and of five real servers passes the contract of all stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from dibs.runtime import Runtime
+from dibs.stores.quorum import open_url
+from dibs.stores.store import Store
+from dibs.testing.contract import StoreContract
+from servers.redis import RedisServer
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[list[RedisServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(RedisServer()) for _ in range(5)]
+
+
+class Contract(StoreContract):
+    runtimes = ("threads", "asyncio")
+
+    def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
+        return open_url(url, namespace, runtime)
+
+
+def url_of(crew: list[RedisServer]) -> str:
+    for server in crew:
+        server.reset()
+    return "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in crew) + "/0"
+
+
+class TestThree(Contract):
+    @pytest.fixture
+    def url(self, crew: list[RedisServer]) -> str:
+        return url_of(crew[:3])
+
+
+class TestFive(Contract):
+    @pytest.fixture
+    def url(self, crew: list[RedisServer]) -> str:
+        return url_of(crew)
