@@ -58,12 +58,12 @@ def violations_of(reports: list[dict[str, Any]], killed_at: dict[int, float]) ->
             case {"what": "granted", "pid": pid}:
                 moments = {name: fact[name] for name in ("fence", "asked_at", "granted_at", "valid_until")}
                 holds.setdefault(pid, []).append(Hold(**moments, who=str(pid)))
+            case {"what": "releases" | "left", "pid": pid}:
+                holds[pid][-1].left(fact["at"])
             case {"what": "given back", "pid": pid}:
                 holds[pid][-1].given_back(fact["called_at"], fact["returned_at"])
             case {"what": "lost", "pid": pid}:
                 holds[pid][-1].found_lost(fact["told_at"], fact["returned_at"])
-            case {"what": "left", "pid": pid}:
-                holds[pid][-1].left(fact["at"])
     for pid, at in killed_at.items():
         for hold in holds.get(pid, [])[-1:]:
             if hold.over_from > at:

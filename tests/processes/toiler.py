@@ -50,6 +50,7 @@ def count_once(lock: dibs.Lock, tally: Tally, report: Report, act: str) -> None:
     report(what="granted", fence=lease.fence, asked_at=asked_at, granted_at=granted_at, valid_until=valid_until)
     add_one(tally, report, act, lease.fence)
     called_at = boot_time()
+    report(what="releases", at=called_at)  # whoever is killed in the middle of it may have given it back
     try:
         lease.release()
     except dibs.LeaseLost:
