@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import dibs
-from dibs.errors import OutcomeUnknown
+from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.redis_blocking import MOST_IDLE, BlockingServer
 from dibs.ports.redis_command import command
 from dibs.ports.redis_dial import BlockingDialer
@@ -92,6 +92,25 @@ def test_a_connection_with_a_reply_to_come_is_not_used_again(
         run(server.call(command("ECHO", "late"), 0.05))
     assert server._idle == []
     assert run(server.call(command("ECHO", "next"), 1.0)) == b"next"
+    run(server.close())
+
+
+@pytest.mark.parametrize("within", [0.03, 0.3, 1.5])
+def test_a_request_without_an_answer_ends_in_time(
+    redis_server: RedisServer, fault_proxy: Callable[[Node], FaultProxy], within: float
+) -> None:
+    """The kernel's own timers are an eighth late: a second and a half would be too late by more than a tenth."""
+    proxy = fault_proxy(redis_server)
+    server = server_at(proxy.port)
+    run(server.call(command("PING"), 1.0))
+    took = list[float]()
+    with proxy.black_hole("replies"):
+        for _ in range(3):
+            began = boot_time()
+            with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+                run(server.call(command("PING"), within))
+            took.append(boot_time() - began)
+    assert within - 0.001 <= min(took) < within + 0.05
     run(server.close())
 
 

@@ -116,8 +116,8 @@ class BlockingEar:
                 wire.close()
 
     def _take(self, wire: Wire, within: float) -> None:
-        wire.limit(within)
         try:
+            wire.more(within)
             piece = wire.receive(CHUNK)
         except (TimeoutError, BlockingIOError):
             return
