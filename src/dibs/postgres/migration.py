@@ -3,7 +3,7 @@
 The lock is held by a transaction on a connection of its own that does nothing else, so migrations may commit as often
 as they like, and a pooler in transaction mode keeps the lock where it is. Who waits asks again and again instead of
 standing in the server's line: a statement that waits keeps a snapshot, and CREATE INDEX CONCURRENTLY in the migration
-would wait for that, for ever. A transaction that is idle under READ COMMITTED keeps none.
+would wait for that, for ever. A transaction that is idle under READ COMMITTED and has written nothing keeps none.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, NotSupported
 from dibs.holder import here
 from dibs.ports.caller import session_of
 from dibs.postgres.key import DEFAULT_NAMESPACE
-from dibs.postgres.xact import holds, xact_lock
+from dibs.postgres.xact import holds, take_unrecorded
 from dibs.runtime.clock import boot_time
 
-PATIENT = """SELECT set_config('idle_in_transaction_session_timeout', '0', true),
-    set_config('application_name', CAST(:who AS text), true)"""
+SIGN = "SELECT set_config('application_name', CAST(:who AS text), true)"
 
 LOOK_EVERY = (0.1, 0.3)
 """Seconds, at random."""
@@ -34,7 +33,7 @@ LOOK_EVERY = (0.1, 0.3)
 @contextmanager
 def migration_lock(
     connection: Any, *, name: str = "migration", timeout: Seconds | None = None, namespace: str = DEFAULT_NAMESPACE
-) -> Iterator[int]:
+) -> Iterator[None]:
     """Let one process at a time migrate; for the ``env.py`` of Alembic, around ``context.configure`` and what follows.
 
         with connectable.connect() as connection, dibs.postgres.migration_lock(connection):
@@ -43,18 +42,18 @@ def migration_lock(
                 context.run_migrations()
 
     *connection* is SQLAlchemy's; the lock is held on another one of its engine. Whoever has to wait logs who migrates,
-    as ``alembic.dibs``, and after *timeout* seconds (None: never) raises `NotAcquired`. The fence is that of the lock.
-    If the lock was lost in the middle, the end of the block raises `LeaseLost`.
+    as ``alembic.dibs``, and after *timeout* seconds (None: never) raises `NotAcquired`. If the lock was lost in the
+    middle, the end of the block raises `LeaseLost`.
     """
     patience = checked_timeout(timeout)
     checked_name(name)
     if session_of(connection).product != "postgresql":
         raise NotSupported("migration_lock is a lock of PostgreSQL; leave it out for other databases")
     with _another(connection) as lock_connection:
-        fence = _wait(lock_connection, name, patience, namespace)
-        yield fence
+        _wait(lock_connection, name, patience, namespace)
+        yield
         if not _still_held(lock_connection, name, namespace):
-            raise LeaseLost(name, fence, LossReason.SESSION_ENDED)
+            raise LeaseLost(name, 0, LossReason.SESSION_ENDED)
 
 
 @contextmanager
@@ -65,11 +64,11 @@ def _another(connection: Any) -> Iterator[Any]:
             raise Misuse("the pool of this engine has a single connection; migration_lock needs one of its own")
         yield second.execution_options(isolation_level="READ COMMITTED")
         with suppress(Exception):  # if it is broken, the lock is gone, and the server undoes the rest
-            second.commit()
+            second.rollback()
 
 
-def _wait(connection: Any, name: str, patience: float | None, namespace: str) -> int:
-    """Ask until it is ours; the fence."""
+def _wait(connection: Any, name: str, patience: float | None, namespace: str) -> None:
+    """Ask until it is ours."""
     began_at, told = boot_time(), None
     while True:
         try:
@@ -87,13 +86,12 @@ def _wait(connection: Any, name: str, patience: float | None, namespace: str) ->
             time.sleep(min(left, random.uniform(*LOOK_EVERY)))
 
 
-def _try(connection: Any, name: str, namespace: str) -> int:
+def _try(connection: Any, name: str, namespace: str) -> None:
     from sqlalchemy import text  # noqa: PLC0415 - it has a connection, so it is there
 
     me = here(os.getpid(), name, "")
-    connection.execute(text(PATIENT), {"who": f"dibs {name}: {me.user}@{me.host} pid {me.pid}"})
-    fence: int = xact_lock(connection, name, timeout=0, namespace=namespace)
-    return fence
+    connection.execute(text(SIGN), {"who": f"dibs {name}: {me.user}@{me.host} pid {me.pid}"})
+    take_unrecorded(connection, name, namespace)
 
 
 def _still_held(connection: Any, name: str, namespace: str) -> bool:

@@ -103,6 +103,18 @@ async def holds(
     return bool((await conn.rows(HELD, key=lock.key))[0][0])
 
 
+@on_connection
+async def take_unrecorded(conn: Session, name: str, namespace: str) -> None:
+    """Take the lock *name* if it is free, and write no row: `NotAcquired` if it is not.
+
+    A transaction that has written nothing, and whose last statement was no query, keeps neither a transaction id nor
+    a snapshot, however long it stays open: nothing in the database waits for it.
+    """
+    lock = await target(conn, name, None, namespace)
+    await _take(conn, lock, 0, await _facts(conn), "")
+    await conn.rows("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+
 class Facts(NamedTuple):
     """What the server says of the transaction."""
 
