@@ -12,7 +12,7 @@ import pytest
 from dibs.cli.exits import Exit
 from dibs.cli.main import VERBS, main
 
-from .processes import Sandbox
+from .processes import DIBS, Sandbox
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 
@@ -87,3 +87,29 @@ def test_any_name_can_be_shown_in_any_locale(box: Sandbox) -> None:
     assert done.returncode == 0
     assert "\\U0001f512" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def closed(box: Sandbox, *args: str, stream: str) -> subprocess.CompletedProcess[str]:
+    """Run it with *stream* closed, as ``>&-`` does."""
+    shell = ["/bin/sh", "-c", f'exec "$@" {stream}', "sh", *DIBS, *args]
+    return subprocess.run(shell, capture_output=True, text=True, env=box.env, timeout=30, check=False)
+
+
+def test_a_closed_stdout_is_one_line(box: Sandbox) -> None:
+    done = closed(box, "ls", stream=">&-")
+    assert (done.stderr, done.returncode) == ("dibs: cannot write: stdout is closed\n", Exit.CANNOT_WRITE)
+
+
+def test_a_lease_that_nobody_could_read_is_given_back(box: Sandbox) -> None:
+    assert closed(box, "acquire", "a", stream=">&-").returncode == Exit.CANNOT_WRITE
+    assert box.dibs("ls").stdout == "no locks are held\n"
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_finds_the_streams_that_are_closed_as_we_did(box: Sandbox, stream: str) -> None:
+    look = "for fd in 0 1 2; do [ -e /proc/self/fd/$fd ] || printf $fd; done >seen; exit 7"
+    bare = subprocess.run(["/bin/sh", "-c", f"exec sh -c '{look}' {stream}"], cwd=box.directory, check=False)
+    expected = (box.directory / "seen").read_text()
+    done = closed(box, "run", "a", "--", "sh", "-c", f"cd {box.directory}; {look}", stream=stream)
+    assert (done.returncode, bare.returncode) == (7, 7)
+    assert (box.directory / "seen").read_text() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -52,6 +53,8 @@ def print_json(facts: object) -> None:
 
 def write(text: str) -> None:
     """Write *text* as lines to stdout, now; `CannotWriteError` if that fails."""
+    if sys.stdout is None:  # closed before we started
+        raise CannotWriteError(errno.EBADF, "cannot write: stdout is closed")
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -44,10 +44,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is not None:
         return _code(argv)
+    _fill_standard_streams()
     code = _code(sys.argv[1:])
     with suppress(OSError, ValueError):
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where it was closed before we started
+            sys.stdout.flush()
     os._exit(code)
+
+
+def _fill_standard_streams() -> None:
+    """Where one was closed before we started, let no file of ours get its number: an error of ours went into it.
+
+    It is closed on exec, so a command finds it as we did.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def _code(argv: Sequence[str]) -> int:
