@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -209,3 +210,11 @@ def test_the_default_client_is_one_for_the_process(monkeypatch: pytest.MonkeyPat
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+
+
+def test_what_lives_in_a_process_says_why_it_cannot_be_pickled(client: dibs.Client) -> None:
+    lock = client.lock("a")
+    with lock as lease:
+        for thing, why in ((client, "connect one in each"), (lock, "connect one in each"), (lease, "hand it over")):
+            with pytest.raises(dibs.Misuse, match=why):
+                pickle.dumps(thing)

@@ -1,4 +1,4 @@
-"""The blocking faces: one line for each method, and no decisions. What they do is in `dibs.core`."""
+"""The blocking faces: no decisions, only calls of what `dibs.core` does, and the care that Ctrl-C needs around blocks."""
 
 from __future__ import annotations
 

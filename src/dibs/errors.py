@@ -119,7 +119,7 @@ class Changed(DibsError):
         self.row, self.version, self.current = row, version, current
 
     def __str__(self) -> str:
-        return f"{self.row} has version {self.current}, not {self.version}: it was changed since it was read; read again"
+        return f"{self.row} has version {self.current}, not {self.version}: somebody changed it; read it again"
 
 
 class Deleted(DibsError):

@@ -96,6 +96,16 @@ class TestKeeper(CoreTests):
         gc.collect()
         assert (await client.lock(name).acquire(timeout=STEP)).fence > first
 
+    async def test_a_dropped_lease_is_forgotten_and_told(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+        client, name = world.client(), world.name()
+        released = await client.lock(world.name(), ttl=0.2).acquire(timeout=0)
+        await released.release()
+        await client.lock(name, ttl=0.2).acquire(timeout=0)
+        del released
+        gc.collect()
+        await world.until(lambda: told(caplog), within=2.0)
+        assert [record.args for record in caplog.records] == [(name,)]  # and nothing of the one that was released
+
     async def test_closing_gives_back_what_was_still_to_be_given_back(self, world: World) -> None:
         client = world.client()
         lease = await client.lock(world.name()).acquire(timeout=0)
@@ -156,3 +166,8 @@ def test_a_short_lease_is_tried_again_sooner() -> None:
 
 async def asked(world: World, step: str, times: int) -> bool:
     return world.asks(step) >= times
+
+
+async def told(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether something was logged."""
+    return bool(caplog.records)

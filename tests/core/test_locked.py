@@ -90,10 +90,15 @@ def test_a_function_that_asks_for_its_lease_gets_it(blocking: dibs.Client) -> No
         return lease.fence
 
     @blocking.locked("a")
+    def without_a_default(*, lease: dibs.Lease) -> int:
+        return lease.fence
+
+    @blocking.locked("a")
     def with_a_lease_of_its_own(lease: str) -> str:
         return lease
 
     assert with_lease() > 0
+    assert without_a_default() > 0  # type: ignore[call-arg]  # it comes from the decorator
     assert with_a_lease_of_its_own("flat") == "flat"
 
 

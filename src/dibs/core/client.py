@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Literal, ParamSpec, Self, TypeVar
+from typing import Literal, NoReturn, ParamSpec, Self, TypeVar
 
 from dibs.core import handover
 from dibs.core.acquiring import LONGEST_STEP
@@ -19,7 +19,7 @@ from dibs.core.checks import (
 )
 from dibs.core.entered import Entered
 from dibs.core.keeper import RETURN_BUDGET, Keeper
-from dibs.core.lease import Lease
+from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.turns import Turns
@@ -58,9 +58,9 @@ class Client:
 
     def _fresh(self) -> None:
         self.mutex = self.runtime.mutex()
-        self.keeper = Keeper(self.runtime, self.store, self.mutex)
+        self._held: dict[str, LeaseRef] = {}
+        self.keeper = Keeper(self.runtime, self.store, self.mutex, functools.partial(_was_held, self._held))
         self.turns = Turns(self.runtime, self.mutex)
-        self._held: dict[str, weakref.ref[Lease]] = {}
 
     # --- what users call -----------------------------------------------------------------------------------
 
@@ -184,6 +184,9 @@ class Client:
         """Close it."""
         await self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise Misuse("a client cannot be pickled or copied: connect one in each process")
+
     def __repr__(self) -> str:
         return f"<Client of {self.store!r}{' closed' if self._closed else ''}>"
 
@@ -259,3 +262,8 @@ class Client:
 
         if not self._closed:
             run(self.close())
+
+
+def _was_held(held: dict[str, LeaseRef], ref: LeaseRef) -> bool:
+    """Nobody refers to a lease any more: forget it, and tell whether it had not been given up."""
+    return held.get(ref.name) is ref and held.pop(ref.name, None) is not None

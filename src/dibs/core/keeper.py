@@ -8,7 +8,7 @@ the deadline itself is read from the clock by whoever looks (`Loss`), so a renew
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,9 @@ from dibs.runtime import Event, Job, Runtime
 from dibs.stores.store import PartlyRenewed, Store
 
 if TYPE_CHECKING:
-    from dibs.core.lease import Lease
+    import logging
+
+    from dibs.core.lease import Lease, LeaseRef
 
 RENEW_AT = 1 / 3
 """The part of the ttl after which a lease is renewed: two more tries fit before its end."""
@@ -47,6 +49,7 @@ class Keeper:
 
     __slots__ = (
         "_bell",
+        "_dropped",
         "_job",
         "_mutex",
         "_napping_until",
@@ -57,8 +60,14 @@ class Keeper:
         "_store",
     )
 
-    def __init__(self, runtime: Runtime, store: Store, mutex: AbstractContextManager[Any]) -> None:
-        self._runtime, self._store, self._mutex = runtime, store, mutex
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        mutex: AbstractContextManager[Any],
+        dropped: Callable[[LeaseRef], bool],
+    ) -> None:
+        self._runtime, self._store, self._mutex, self._dropped = runtime, store, mutex, dropped
         self._schedule = Schedule()
         self._bell: Event | None = None  # made with the job: an event may need a running loop
         self._job: Job | None = None
@@ -115,6 +124,7 @@ class Keeper:
     async def _run(self) -> None:
         try:
             while (batch := self._next_batch()) is not None:
+                self._tell_dropped()
                 if batch:
                     await self._serve(batch)
                 else:
@@ -135,6 +145,17 @@ class Keeper:
             if not batch:
                 self._napping_until = self._schedule.next_at()
             return batch
+
+    def _tell_dropped(self) -> None:
+        """Say which leases the program has dropped without giving them up: they are not renewed any more."""
+        gone, self._schedule.gone = self._schedule.gone, []
+        for ref in gone:
+            if self._dropped(ref):
+                _logger().warning(
+                    "a lease on %r was dropped without being released: it ends by its ttl; keep the lease that "
+                    "acquire() returns, or use a with block",
+                    ref.name,
+                )
 
     async def _nap(self) -> None:
         assert self._bell is not None
@@ -225,7 +246,7 @@ class Keeper:
             await self._store.release(entry.name, entry.token, within)
         except StoreUnavailable:
             return False
-        except Exception:  # noqa: BLE001 - see _serve
+        except Exception:  # noqa: BLE001 - see _renew_and_go_on
             _log("a release failed in a way that no store should")
             return False
         entry.done = True
@@ -246,6 +267,10 @@ def _leases(entries: Iterable[Entry]) -> Iterator[Lease]:
 
 
 def _log(text: str) -> None:
+    _logger().exception(text)
+
+
+def _logger() -> logging.Logger:
     import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
 
-    logging.getLogger("dibs").exception(text)
+    return logging.getLogger("dibs")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from dibs.core import handover
 from dibs.core.loss import Loss
@@ -17,6 +17,14 @@ from dibs.stores.store import Claim
 if TYPE_CHECKING:
     from dibs.core.client import Client
     from dibs.runtime import Interrupt
+
+
+class LeaseRef(weakref.ref["Lease"]):
+    """What client and keeper know a lease by, also when the program has dropped it."""
+
+    __slots__ = ("name",)
+
+    name: str
 
 
 class Lease:
@@ -54,7 +62,7 @@ class Lease:
     ttl: float
     """The length of the lease in seconds; each renewal extends it by so much."""
     note: str
-    """What the holder said it does."""
+    """The note it was acquired with, shown to whoever finds the lock taken."""
     lost: Loss
     """Whether the lease was lost, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
@@ -66,7 +74,8 @@ class Lease:
         self.note = note
         self.lost = Loss(client, sent_at, claim.ttl, max_hold)
         self.failures = 0  # renewals in a row that did not get through; the keeper's
-        self.ref = weakref.ref(self)  # what client and keeper know us by: a dropped lease is not kept alive
+        self.ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
+        self.ref.name = self.name
         self.owner: object = client.runtime.current()
         self._pid = client.runtime.pid()
         self._on_lost = on_lost
@@ -165,6 +174,11 @@ class Lease:
         except StoreUnavailable as error:
             self.tell(exc, f"its release is retried in the background: {error}")
 
+    def __reduce__(self) -> NoReturn:
+        raise Misuse(
+            f"a lease cannot be pickled or copied ({self.name!r}): hand it over with to_str() and client.resume()"
+        )
+
     def __repr__(self) -> str:
         state = self._given_up or self.lost.reason or f"held, expires_in={self.expires_in():.3f}"
         return f"<Lease {self.name!r} fence={self.fence} {state}>"
@@ -238,6 +252,7 @@ class Lease:
             )
 
     def tell(self, exc: BaseException | None, text: str) -> None:
+        """Say *text* in a note to *exc*, or in the log where there is none."""
         if exc is not None:
             exc.add_note(f"the lock {self.name!r} was left, and {text}")
         else:

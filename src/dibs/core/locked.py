@@ -62,6 +62,9 @@ class _Call:
             raise Misuse(f"{_title(func)} is a generator: its body runs after the call, without the lock")
         self._template, self._signature = template, inspect.signature(func)
         self._wants_lease = _is_keyword_only(self._signature.parameters.get("lease"))
+        if self._wants_lease:  # it comes from us, so callers leave it out and names cannot be made of it
+            others = [each for each in self._signature.parameters.values() if each.name != "lease"]
+            self._signature = self._signature.replace(parameters=others)
         for field in _fields(template, template):
             if field.replace("[", ".").split(".")[0] not in self._signature.parameters:
                 raise Misuse(f"the name {template!r} has {{{field}}}, but {_title(func)} has no such parameter")

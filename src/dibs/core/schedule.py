@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from dibs.core.lease import Lease
+    from dibs.core.lease import LeaseRef
 
 TOGETHER = 0.2
 """Seconds: what is due within so much of each other goes out in one request."""
@@ -29,18 +28,20 @@ class Return:
         self.done = False
 
 
-Entry: TypeAlias = "weakref.ref[Lease] | Return"
+Entry: TypeAlias = "LeaseRef | Return"
 
 
 class Schedule:
     """Entries by the moment they are due. Entries that need nothing any more are dropped as they are met."""
 
-    __slots__ = ("_count", "_heap", "_live")
+    __slots__ = ("_count", "_heap", "_live", "gone")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
         self._count = 0
         self._live = 0
+        self.gone: list[LeaseRef] = []
+        """Leases that nobody refers to any more, given up or not."""
 
     def add(self, due_at: float, entry: Entry) -> None:
         """Put *entry* in; it is served once at about *due_at*."""
@@ -70,6 +71,8 @@ class Schedule:
             if wanted(entry):
                 self._live -= 1
                 batch.append(entry)
+            elif not isinstance(entry, Return) and entry() is None:
+                self.gone.append(entry)
         return batch
 
     def __iter__(self) -> Iterator[Entry]:

@@ -120,7 +120,10 @@ class AsyncioRuntime:
         running = asyncio.get_running_loop()
         if self._bound is not running:
             if self._bound is not None:
-                raise Misuse("this async client belongs to another event loop; connect one in each loop")
+                raise Misuse(
+                    "this async client belongs to another event loop; connect one in each loop, or use dibs.aio.lock "
+                    "and dibs.aio.locked, which have a client for each loop"
+                )
             self._bound = running
 
     def mutex(self) -> AbstractContextManager[Any]:

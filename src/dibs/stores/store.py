@@ -1,4 +1,4 @@
-"""The one interface that every store implements: six steps of a lease's life and two views of it.
+"""The one interface that every store implements: the steps of a lease's life, and two views of it.
 
 Every step has three outcomes: it returns (*yes* or *no*), or it raises `StoreUnavailable` (it certainly did not
 happen) or `OutcomeUnknown` (it may have). A store never turns an unknown into a no, or a failure into busy.
