@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,12 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dibs.cli.signals import FORWARDED
+
 T = TypeVar("T")
 
 DIBS = [sys.executable, "-W", "error", "-m", "dibs"]
 
 PATIENCE = 20.0
 """Seconds until a test gives up waiting for something that should come at once."""
+
+
+def with_no_signal_ignored() -> None:
+    """Undo in a child what pytest may have inherited: nohup, ``&`` and cron have some signals ignored."""
+    for signum in (*FORWARDED, signal.SIGPIPE, signal.SIGCHLD):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
@@ -63,13 +72,25 @@ class Sandbox:
             env={**self.env, **env},
             timeout=PATIENCE,
             check=False,
+            preexec_fn=with_no_signal_ignored,
         )
 
-    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        """Start it."""
+    def start(self, *args: str, ignoring: tuple[signal.Signals, ...] = (), **options: Any) -> subprocess.Popen[str]:
+        """Start it, with the signals *ignoring* ignored."""
+
+        def prepare() -> None:
+            with_no_signal_ignored()
+            for signum in ignoring:
+                signal.signal(signum, signal.SIG_IGN)
+
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            [*DIBS, *args], text=True, cwd=self.directory, env=self.env, **{**streams, **options}
+            [*DIBS, *args],
+            text=True,
+            cwd=self.directory,
+            env=self.env,
+            preexec_fn=prepare,  # noqa: PLW1509 - no threads here
+            **{**streams, **options},
         )
         self._started.append(process)
         return process

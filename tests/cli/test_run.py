@@ -183,7 +183,7 @@ def test_json_tells_which_signal_ended_the_command(box: Sandbox) -> None:
 
 
 def test_json_tells_that_the_command_cannot_be_run(box: Sandbox) -> None:
-    facts = json.loads(box.dibs("run", "--json", "x", "--", "/nonexistent").stderr)
+    facts = json.loads(box.dibs("run", "--json", "x", "--", "./no-such-program").stderr)
     assert (facts["why"], facts["exit"], facts["acquired"]) == ("cannot_exec", 127, True)
 
 
@@ -222,7 +222,7 @@ def test_no_update_of_a_counter_is_lost(box: Sandbox) -> None:
 
 
 def test_a_closed_stderr_does_not_change_the_code(box: Sandbox) -> None:
-    command = f'exec "{sys.executable}" -m dibs run x -- /nonexistent 2>&-'
+    command = f'exec "{sys.executable}" -m dibs run x -- ./no-such-program 2>&-'
     done = subprocess.run(["sh", "-c", command], env=box.env, cwd=box.directory, check=False, stdout=subprocess.PIPE)
     assert (done.returncode, done.stdout) == (127, b"")
 

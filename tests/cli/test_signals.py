@@ -12,7 +12,7 @@ import pytest
 
 from dibs.cli.signals import ENDING, FORWARDED, Interrupted, Signals
 
-from .processes import Sandbox, alive, finished, until
+from .processes import Sandbox, alive, finished, until, with_no_signal_ignored
 
 
 @pytest.mark.parametrize("signum", FORWARDED)
@@ -89,7 +89,7 @@ def test_what_was_ignored_stays_ignored(box: Sandbox) -> None:
     """That is what nohup does."""
     process = box.start(
         "run", "x", "--", "sh", "-c", "echo > ready; while [ ! -e go ]; do sleep 0.02; done; exit 4",
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        ignoring=(signal.SIGHUP,),
     )  # fmt: skip
     until(lambda: box.file("ready").exists())
     process.send_signal(signal.SIGHUP)
@@ -100,14 +100,12 @@ def test_what_was_ignored_stays_ignored(box: Sandbox) -> None:
 def test_the_command_starts_with_the_signals_as_they_were(box: Sandbox) -> None:
     """Nothing that Python or dibs handles, ignores or blocks is handed on."""
     show = ["sh", "-c", "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status"]
-    bare = subprocess.run(show, capture_output=True, text=True, check=True)
+    bare = subprocess.run(show, capture_output=True, text=True, check=True, preexec_fn=with_no_signal_ignored)
     assert box.dibs("run", "x", "--", *show).stdout == bare.stdout
 
 
 def test_a_parent_that_ignores_its_children_does_no_harm(box: Sandbox) -> None:
-    process = box.start(
-        "run", "x", "--", "sh", "-c", "exit 4", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    )
+    process = box.start("run", "x", "--", "sh", "-c", "exit 4", ignoring=(signal.SIGCHLD,))
     assert finished(process)[0] == 4
 
 
