@@ -1,1 +1,7 @@
-"""The algorithms of locking, written once as async code against a store and a runtime."""
+"""The algorithms of locking, written once as async code against a store and a runtime.
+
+To read them, in this order: `lock` (what is locked), `acquiring` (one call of acquire), `turns` (the queue inside a
+client), `lease` (one grant), `loss` (whether and when it was lost), `keeper` and `schedule` (renewals), `client` (what
+holds it all together). Small things beside: `checks`, `deadline`, `connecting`, `entered`, `guarded`, `handover`,
+`locked`.
+"""
