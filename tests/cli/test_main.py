@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -70,6 +71,15 @@ def test_an_unknown_error_is_not_mistaken_for_the_commands_own(
     monkeypatch.setitem(VERBS, "ls", "dibs.cli.no_such_module")
     assert main(["ls"]) == Exit.BUG
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_one_line_that_names_it(box: Sandbox) -> None:
+    box.file("redis.py").write_text("raise ImportError", encoding="utf-8")
+    done = box.dibs(
+        "ls", "--url", "redis://localhost", PYTHONPATH=f"{box.directory}:{os.environ.get('PYTHONPATH', '')}"
+    )
+    assert done.returncode == 64
+    assert done.stderr == "dibs: the Redis store needs redis-py and hiredis: pip install 'dibs[redis]'\n"
 
 
 def test_run_loads_nothing_that_is_slow(box: Sandbox) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import cast
 
-from dibs.errors import Misuse
+from dibs.errors import Misuse, NotSupported
 from dibs.runtime import Runtime
 from dibs.stores.store import Store
 
@@ -51,10 +52,7 @@ PLANNED = [
 def open_store(url: str, namespace: str, runtime: Runtime) -> Store:
     """Make the store that *url* names, with names of its own in *namespace*."""
     scheme = url.partition(":")[0].lower()
-    if scheme in BUILT_IN:
-        opener = cast(Opener, importlib.import_module(BUILT_IN[scheme]).open_url)
-    else:
-        opener = _third_party(scheme)
+    opener = _built_in(scheme) if scheme in BUILT_IN else _third_party(scheme)
     return opener(url, namespace, runtime)
 
 
@@ -63,8 +61,22 @@ def open_client(client: object, namespace: str, runtime: Runtime) -> Store:
     for kind in type(client).__mro__:
         module = DRIVERS.get(kind.__module__.partition(".")[0])
         if module is not None:
-            return cast(Store, importlib.import_module(module).open_client(client, namespace, runtime))
+            return cast(Store, _imported(module).open_client(client, namespace, runtime))
     raise Misuse(f"a store is named by a URL such as sqlite: or memory:, or by a client of its driver, not {client!r}")
+
+
+def _built_in(scheme: str) -> Opener:
+    return cast(Opener, _imported(BUILT_IN[scheme]).open_url)
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a store; where its driver is missing, its port has said which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as exc:
+        if (exc.name or "").startswith("dibs."):
+            raise  # a fault of ours, and nothing to install
+        raise NotSupported(str(exc)) from exc
 
 
 def _third_party(scheme: str) -> Opener:
