@@ -7,7 +7,9 @@ import pytest
 from core.worlds import CoreTests
 from dibs.errors import LeaseLost, Misuse, StaleFence
 from dibs.testing.contract.ownership import is_free
-from dibs.testing.contract.world import STEP, World
+from dibs.testing.contract.world import World
+
+TTL = 0.3
 
 
 class Door:
@@ -73,12 +75,12 @@ class TestGuarded(CoreTests):
 
     async def test_a_lease_lost_during_the_claim_does_not_enter_the_block(self, world: World) -> None:
         """The claim may have waited behind the transaction of a holder that stands still."""
-        lock = world.client().lock(world.name(), ttl=STEP, on_lost="flag")
+        lock = world.client().lock(world.name(), ttl=TTL, on_lost="flag")
 
         class Slow(Door):
             async def claim(self, name: str, fence: int) -> None:
                 await world.client().evict(name, fence=fence)
-                await world.sleep(STEP)  # until the keeper has asked
+                await world.sleep(TTL)  # until the keeper has asked
 
         with pytest.raises(LeaseLost):
             async with lock.guarded(Slow()):
