@@ -28,6 +28,7 @@ LARGE = {
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("setup", SOUND.values(), ids=SOUND.keys())
 def test_no_order_of_events_breaks_a_fence(setup: Setup) -> None:
     result = Search(setup, Rules()).run()

@@ -148,7 +148,7 @@ class Strand:
 
     def _open(self, now: float) -> None:
         if self._failed is not None and now < self._failed[0]:
-            raise self._failed[1]
+            raise StoreUnavailable(self.name, self._failed[1].problem)
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._connect())
 

@@ -166,7 +166,7 @@ class Bundle:
     def _connect(self, node: int, now: float) -> Strand:
         failed = self._failed[node]
         if failed is not None and now < failed[0]:
-            raise failed[1]
+            raise StoreUnavailable(failed[1].store, failed[1].problem)
         dial, source = self._crew.dialers[node], self._crew.sources[node]
         try:
             strand = Strand(dial.socket(source.addresses[0], self._crew.connecting))

@@ -7,6 +7,7 @@ soon as a majority has given the same one. Who has won is decided in `quorum_vot
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,6 +91,7 @@ class QuorumStore(Store):
         self._naming = Naming(namespace, options.key)
         self._admission = Admission(nodes, self._quorum, runtime, self._shown, wait=options.lost_memory == "wait")
         self._clocks: dict[int, float] = {}  # node to its clock minus ours, in µs
+        self._attempts = itertools.count(1)
         self._last = 0  # the highest fence that we were given
 
     # --- the steps -----------------------------------------------------------------------------------------
@@ -100,12 +102,27 @@ class QuorumStore(Store):
             raise Misuse(
                 f"ttl={ask.ttl:g}: a Redlock takes at most a day, for a node that forgot stays out for so long"
             )
-        began = self._runtime.now()
-        until = began + min(within, LONGEST_ATTEMPT)
+        until = self._runtime.now() + min(within, LONGEST_ATTEMPT)
         patience = self._options.patience(ask.ttl)
         if not self._admission.set:
-            await self._meet(min(within, max(patience, 1.0)))
-        channel = await self._nodes.expect(ask.token, patience) if ask.queue else b"-"
+            await self._meet(min(0.4 * within, 1.0))
+        channel = b"-"
+        if ask.queue:
+            channel = await self._nodes.expect(ask.token, min(patience, self._left(until) / 2))
+        attempt, fence = await self._attempt(ask, channel, patience, until)
+        if attempt.strangers and self._left(until) > 0:
+            let_in = await self._admission.let_in(min(patience, self._left(until) / 2), at_once=not fence)
+            if let_in and not fence:
+                attempt, fence = await self._attempt(ask, channel, patience, until)
+        if not fence:
+            return self._refusal(ask, attempt)
+        self._last = max(self._last, fence)
+        if ask.queue:
+            self._nodes.forget(ask.token)
+        return Grant(fence, ask.ttl)
+
+    async def _attempt(self, ask: Ask, channel: bytes, patience: float, until: float) -> tuple[Attempt, int]:
+        """Ask once; the fence is 0 if it was not granted."""
         attempt = Attempt(self._names, self._quorum, self._calls(ask, channel), self._runtime.now)
         total = min(until, self._runtime.now() + max(ask.ttl / 3, 0.05))
         asking = self._nodes.round()
@@ -113,19 +130,16 @@ class QuorumStore(Store):
         try:
             fence = await attempt.run(asking, patience, total)
             if fence and self._runtime.now() > until + LATE:  # it stood still: what it heard may be forgotten by now
+                fence = 0
                 attempt.give_back(asking)
                 raise OutcomeUnknown(self._shown, "this process stood still while it asked")
         finally:
             asking.end(keep=ask.token if fence else "")
         self._learn(attempt)
-        if attempt.strangers:
-            await self._admission.let_in(patience)
-        if not fence:
-            return self._refusal(ask, attempt)
-        self._last = max(self._last, fence)
-        if ask.queue:
-            self._nodes.forget(ask.token)
-        return Grant(fence, ask.ttl)
+        return attempt, fence
+
+    def _left(self, until: float) -> float:
+        return max(0.0, until - self._runtime.now())
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One script for a hundred locks on each node; each claim needs a majority of its own."""
@@ -259,14 +273,15 @@ class QuorumStore(Store):
         keys, token = self._naming.keys(ask.name), values.quoted(ask.token)
         ttl = math.ceil(self._options.kept_for(ask.ttl) * 1000)
         facts = values.facts(here(self._runtime.pid(), ask.name, ask.note))
+        attempt = next(self._attempts)
         return Calls(
             Call(
                 scripts.GRANT,
                 (keys.lock, keys.fence, keys.line, keys.tickets, NODE),
-                *(token, ttl, self._proposal(), channel, facts, self._admission.set),
+                *(token, ttl, self._proposal(), channel, facts, self._admission.set, attempt),
             ),
             lambda fence: Call(scripts.CONFIRM, (keys.lock, keys.fence, NODE), token, fence),
-            Call(scripts.WITHDRAW, (keys.lock,), token),
+            Call(scripts.WITHDRAW, (keys.lock,), token, attempt),
         )
 
     def _renewal(self, claims: Sequence[Claim]) -> Call:
@@ -327,11 +342,12 @@ class QuorumStore(Store):
         return replies, causes
 
     def _refusal(self, ask: Ask, attempt: Attempt) -> Busy:
-        """Busy, if a majority answered; else the nodes are to blame."""
+        """Busy, if others have so many votes, or a majority answered; else the nodes are to blame."""
         votes = [view.Vote(value, left, int(now_us)) for _, left, now_us, value in attempt.refusals.values()]
         yes = vote.votes(attempt.said)
         missing = self._count - yes - len(votes)
-        if not votes or yes + len(votes) < self._quorum:
+        blocked = len(votes) > self._count - self._quorum
+        if not blocked and (not votes or yes + len(votes) < self._quorum):
             causes = {self._names[node]: cause for node, cause in attempt.causes.items()}
             raise self._unavailable(f"{yes} of {self._count} nodes gave their vote, {self._quorum} are needed", causes)
         holder = view.holder_of(ask.name, votes, missing, self._quorum)
@@ -448,6 +464,6 @@ def _settled(shown: str, answers: list[Any]) -> list[LossReason | None]:
     errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
     if not errors:
         return answers
-    if len(errors) == len(answers):
-        raise errors[0]
+    if len(errors) == len(answers):  # a new one: raising one that our own frames refer to would keep them all alive
+        raise type(errors[0])(shown, errors[0].problem, errors[0].causes)
     raise PartlyRenewed(shown, errors[0].problem, answers)

@@ -39,19 +39,26 @@ class Admission:
         self.set = known or await self._found(seen, causes, patience)
         return seen
 
-    async def let_in(self, patience: float) -> None:
-        """See whether nodes that do not vote may do so again; at most twice a second."""
+    async def let_in(self, patience: float, *, at_once: bool) -> bool:
+        """See whether nodes that do not vote may do so again: at most twice a second, unless *at_once*. Tell it."""
         now = self._runtime.now()
-        if now < self._look_at:
-            return
+        if now < self._look_at and not at_once:
+            return False
         self._look_at = now + LOOK_AGAIN
-        seen, _ = await self.look("note", min(patience, 0.5))
+        seen, _ = await self.look("note", patience / 2)
         voting = [member for member in seen if member is not None and member.set == self.set]
-        for node, member in enumerate(seen):
-            if member is None or member.votes:
-                continue
-            if not self._wait or members.may_return(member, voting, self._quorum):
-                await self._say({node: self._join(member, voting)}, patience)
+        calls = {
+            node: self._join(member, voting)
+            for node, member in enumerate(seen)
+            if member is not None and not member.votes and self._may_join(member, seen, voting)
+        }
+        replies = await self._say(calls, patience / 2)
+        return 1 in replies.values()
+
+    def _may_join(self, member: Member, seen: list[Member | None], voting: list[Member]) -> bool:
+        if not self._wait or members.was_never_let_in(member, seen, self.set):
+            return True
+        return members.may_return(member, voting, self._quorum)
 
     async def look(self, how: str, patience: float) -> tuple[list[Member | None], dict[str, BaseException]]:
         """What each node says of itself; None for one that does not answer."""
@@ -89,7 +96,9 @@ class Admission:
             there = await self._waited(patience)
         name = members.set_of(there)
         calls = {node: self._join(member, there, name) for node, member in enumerate(there)}
-        await self._say(calls, patience)
+        replies = await self._say(calls, patience)
+        if list(replies.values()).count(1) < self._quorum:
+            raise StoreUnavailable(self._shown, "too few of its nodes have heard that the set begins; try again")
         return name
 
     async def _waited(self, patience: float) -> list[Member]:
@@ -112,12 +121,12 @@ class Admission:
 
     async def _say(self, calls: Mapping[int, Call], patience: float) -> dict[int, Any]:
         """Say something to some nodes, and return what they answer in time."""
-        until = self._runtime.now() + patience
         replies: dict[int, Any] = {}
         asking = self._nodes.round()
         try:
             for node, call in calls.items():
                 asking.send(node, call)
+            until = self._runtime.now() + patience  # from here: connections may have been opened
             while len(replies) < len(calls) and (answer := await asking.next(until)) is not None:
                 reply = answer.reply
                 if isinstance(reply, hiredis.ReplyError):

@@ -33,7 +33,9 @@ class Member(NamedTuple):
     longest: float
     """The longest ttl that it was asked for, in seconds."""
     back: str
-    """Since when it is known to have no memory, in µs; empty if it is not."""
+    """Since when it is known not to vote, in µs; empty if it is not."""
+    away: bool
+    """Whether its server was restarted, with an old memory perhaps."""
 
     @property
     def votes(self) -> bool:
@@ -43,21 +45,20 @@ class Member(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether nothing was ever asked of it."""
-        return not (self.set or self.back or self.highest)
+        return not (self.set or self.away or self.highest)
 
     @property
     def waited(self) -> float:
-        """Seconds for which it is known to have no memory."""
+        """Seconds for which it is known not to vote."""
         return (self.now_us - int(self.back)) / 1e6 if self.back else 0.0
 
 
 def member_of(reply: Sequence[Any]) -> Member:
     """Read the answer of the script STATE."""
     now, *rest = [(part or b"").decode() for part in reply]
-    name, run, of, size, floor, highest, longest, back = rest
-    return Member(
-        int(now), name, run, of, int(size or 0), int(floor or 0), int(highest or 0), int(longest or 0) / 1000, back
-    )
+    name, run, of, size, floor, highest, longest, back, away = rest
+    numbers = (int(size or 0), int(floor or 0), int(highest or 0), int(longest or 0) / 1000)
+    return Member(int(now), name, run, of, *numbers, back, bool(away))
 
 
 def set_of(members: Iterable[Member]) -> str:
@@ -91,6 +92,15 @@ def stays_out_for(members: Iterable[Member]) -> float:
     """
     longest = max((member.longest for member in members), default=0.0)
     return max(longest, LONGEST_ATTEMPT) * 1.05 + 1.0
+
+
+def was_never_let_in(member: Member, seen: Sequence[Member | None], name: str) -> bool:
+    """Whether the set *name* was founded with this very node, which did not hear of it.
+
+    The set is named after all its nodes as they were, and a node that forgets forgets who it is.
+    """
+    there = [each for each in seen if each is not None]
+    return len(there) == len(seen) and not member.away and set_of(there) == name
 
 
 def may_return(member: Member, others: Sequence[Member], quorum: int) -> bool:

@@ -1,12 +1,16 @@
 """What one node of a Redlock does in one step: the Lua of each step, all checks before the first write.
 
 The keys, values and tickets are those of a single Redis (`redis_keys`, `redis_values`), so that other Redlock clients
-can be kept out by them too. A node has one more key, shared by all its locks: a hash that says
+can be kept out by them too; but a token in a value is ``TOKEN!N``, where N counts the attempts of one ask. What a late
+message takes back is then the attempt that it was sent for, and never a later one with the same token.
+
+A node has one more key, shared by all its locks: a hash that says
 
 - ``id``: who it is, made at the first contact, and ``run``: which run of its server we knew;
 - ``set`` and ``size``: to which nodes it belongs. Without it the node does not vote: it is new, or it lost its memory;
 - ``floor``: no fence is given out that is not above it; ``highest``: the highest fence it has ever had for any lock;
-- ``longest``: the longest ttl in ms it was ever asked for; ``back``: since when it is known to have no memory.
+- ``longest``: the longest ttl in ms it was ever asked for;
+- ``away``: that its server was restarted, with an old memory perhaps; ``back``: since when it is known not to vote.
 
 The floor stands for the fences of all locks that the node has forgotten, so one number brings them back.
 """
@@ -34,6 +38,7 @@ local function text(number) return string.format('%.0f', number) end
 
 _MINE = """
 local function starts(value, head) return value and string.sub(value, 1, #head) == head end
+local function held_by(value, token) return starts(value, 'dibs:' .. token .. '!') end
 """
 
 _HINT = """
@@ -65,7 +70,11 @@ local token, ttl, proposal, channel, facts = ARGV[1], tonumber(ARGV[2]), tonumbe
 local of = redis.call('HMGET', node, 'set', 'floor', 'highest', 'longest')
 if of[1] ~= ARGV[6] then return {{'stranger', of[1] or ''}} end
 local value = redis.call('GET', lock)
-if starts(value, 'dibs:' .. token .. ':') then
+if held_by(value, token) then
+  local before, rest = string.match(value, '^dibs:[^!]*!(%d+)(:.*)$')
+  if tonumber(before) < tonumber(ARGV[7]) then
+    redis.call('SET', lock, 'dibs:' .. token .. '!' .. ARGV[7] .. rest, 'KEEPTTL')
+  end
   if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
   return string.match(value, '^dibs:[^:]*:(%d+):') .. ' ' .. text(now)
 end
@@ -89,12 +98,13 @@ if channel ~= '-' then
   redis.call('HDEL', tickets, token)
 end
 redis.call('SET', fence, text(next))
-redis.call('SET', lock, 'dibs:' .. token .. ':' .. text(next) .. ':' .. text(now) .. ':' .. facts, 'PX', ttl)
+local whose = 'dibs:' .. token .. '!' .. ARGV[7]
+redis.call('SET', lock, whose .. ':' .. text(next) .. ':' .. text(now) .. ':' .. facts, 'PX', ttl)
 if next > (tonumber(of[3]) or 0) then redis.call('HSET', node, 'highest', text(next)) end
 if ttl > (tonumber(of[4]) or 0) then redis.call('HSET', node, 'longest', ttl) end
 return text(next) .. ' ' .. text(now)
 """)
-"""lock fence line tickets node; token, ttl, proposal, channel ('' to poll, '-' for no ticket), facts, set.
+"""lock fence line tickets node; token, ttl, proposal, channel ('' to poll, '-' for no ticket), facts, set, attempt.
 
 Answers fence and time, or why not. Asked again with its token it counts the ttl anew, and leaves the fence alone."""
 
@@ -115,7 +125,7 @@ CONFIRM = Script(f"""
 local lock, fence, node = KEYS[1], KEYS[2], KEYS[3]
 {_NOW}{_MINE}{_RAISE}
 local value = redis.call('GET', lock)
-if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return {{'gone'}} end
+if not held_by(value, ARGV[1]) then return {{'gone'}} end
 return text(raise(lock, fence, value, tonumber(ARGV[2]))) .. ' ' .. text(now)
 """)
 """lock fence node; token, fence. Rises to the fence while the token holds the lock, and answers with what it is."""
@@ -129,13 +139,13 @@ for i = 1, #ARGV / 3 do
   local ttl, token, wanted = tonumber(ARGV[3 * i - 2]), ARGV[3 * i - 1], tonumber(ARGV[3 * i])
   local value = redis.pcall('GET', lock)
   held[i] = 'taken'
-  if type(value) == 'string' and starts(value, 'dibs:' .. token .. ':')
+  if type(value) == 'string' and held_by(value, token)
      and tonumber(string.match(value, '^dibs:[^:]*:(%d+):')) <= wanted then  -- higher: a copy of the ask that came late
     held[i] = 'held'
     raise(lock, fence, value, wanted)
     if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
     longest = math.max(longest, ttl)
-  elseif starts(redis.call('GET', evicted), token .. ':') then
+  elseif starts(redis.call('GET', evicted), token .. '!') then
     held[i] = 'evicted'
   end
 end
@@ -151,10 +161,10 @@ local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
 {_MINE}
 local value = redis.call('GET', lock)
-local ours = starts(value, 'dibs:' .. token .. ':')
+local ours = held_by(value, token)
 local waited = redis.call('ZSCORE', line, token)
 local why = 'held'
-if not ours then why = starts(redis.call('GET', evicted), token .. ':') and 'evicted' or 'taken' end
+if not ours then why = starts(redis.call('GET', evicted), token .. '!') and 'evicted' or 'taken' end
 if ours then redis.call('DEL', lock) end
 if waited then
   redis.call('ZREM', line, token)
@@ -170,11 +180,14 @@ return why
 
 WITHDRAW = Script(f"""
 {_MINE}
-if starts(redis.call('GET', KEYS[1]), 'dibs:' .. ARGV[1] .. ':') then return redis.call('DEL', KEYS[1]) end
+local value = redis.call('GET', KEYS[1])
+if held_by(value, ARGV[1]) and tonumber(string.match(value, '^dibs:[^!]*!(%d+):')) <= tonumber(ARGV[2]) then
+  return redis.call('DEL', KEYS[1])
+end
 return 0
 """)
-"""lock; token. Takes back a vote that did not come to a quorum. The ticket stays, and nobody is woken: whoever waits
-for the quorum that another has would wake the next one who takes a vote for a moment, without an end."""
+"""lock; token, attempt. Takes back a vote that did not come to a quorum. The ticket stays, and nobody is woken: who
+waits for the quorum of another takes a vote for a moment, and would wake the next one to do so, without an end."""
 
 EVICT = Script(f"""
 local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -194,7 +207,7 @@ return 1
 ATTACH = Script(f"""
 {_MINE}
 local value = redis.call('GET', KEYS[1])
-if not starts(value, 'dibs:' .. ARGV[1] .. ':') then return 0 end
+if not held_by(value, ARGV[1]) then return 0 end
 local head = string.match(value, '^dibs:[^:]*:%d+:%d+:')
 redis.call('SET', KEYS[1], head .. ARGV[2], 'KEEPTTL')
 return 1
@@ -220,7 +233,10 @@ local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 local known = redis.call('HGET', node, 'run') or ''
 if run ~= known and run ~= '' then
   redis.call('HSET', node, 'run', run)
-  if known ~= '' and ARGV[2] ~= 'durable' then redis.call('HDEL', node, 'set', 'back') end
+  if known ~= '' and ARGV[2] ~= 'durable' then
+    redis.call('HDEL', node, 'set', 'back')
+    redis.call('HSET', node, 'away', 1)
+  end
 end
 return run
 """)
@@ -230,18 +246,19 @@ The first thing that is said on every connection, so that nothing is asked of a 
 memory perhaps, before it is known to have been away."""
 
 STATE = Script(f"""
-local of = redis.call('HMGET', KEYS[1], 'id', 'run', 'set', 'size', 'floor', 'highest', 'longest', 'back')
+local of = redis.call('HMGET', KEYS[1], 'id', 'run', 'set', 'size', 'floor', 'highest', 'longest', 'back', 'away')
 {_NOW}
-if ARGV[1] == 'look' or of[3] or of[8] then return {{text(now), unpack(of, 1, 8)}} end
+if ARGV[1] == 'look' or of[3] or of[8] then return {{text(now), unpack(of, 1, 9)}} end
 redis.call('HSET', KEYS[1], 'back', text(now))
 of[8] = text(now)
-return {{text(now), unpack(of, 1, 8)}}
+return {{text(now), unpack(of, 1, 9)}}
 """)
 """node; 'note' to begin the wait of a node without a memory, or 'look'."""
 
 JOIN = Script("""
 local node = KEYS[1]
 local of = redis.call('HMGET', node, 'set', 'back', 'floor', 'highest', 'longest', 'id')
+if of[1] == ARGV[1] then return 1 end
 if of[1] or of[6] ~= ARGV[5] or (of[2] or '') ~= ARGV[6] then return 0 end  -- it forgot once more, or was let in
 local floor = math.max(tonumber(of[3]) or 0, tonumber(ARGV[3]))
 local longest = math.max(tonumber(of[5]) or 0, tonumber(ARGV[4]))
@@ -249,7 +266,7 @@ local highest = math.max(tonumber(of[4]) or 0, floor)
 local function text(number) return string.format('%.0f', number) end
 redis.call('HSET', node, 'set', ARGV[1], 'size', ARGV[2], 'floor', text(floor), 'highest', text(highest),
   'longest', text(longest))
-redis.call('HDEL', node, 'back')
+redis.call('HDEL', node, 'back', 'away')
 return 1
 """)
 """node; set, size, floor, longest, id, back. The node votes from now on."""
@@ -260,7 +277,7 @@ local of = redis.call('HMGET', node, 'floor', 'highest')
 local floor = string.format('%.0f', math.max(tonumber(of[1]) or 0, tonumber(ARGV[3])))
 redis.call('HSET', node, 'set', ARGV[1], 'size', ARGV[2], 'floor', floor)
 if (tonumber(of[2]) or 0) < tonumber(floor) then redis.call('HSET', node, 'highest', floor) end
-redis.call('HDEL', node, 'back')
+redis.call('HDEL', node, 'back', 'away')
 return floor
 """)
 """node; set, size, floor. Said by a person: it votes, and no fence is given out that is not above the floor."""

@@ -21,7 +21,7 @@ class Vote(NamedTuple):
     def token(self) -> str:
         """Whose it is; the whole value if another program set it."""
         read = values.read_value(self.value)
-        return read.token if read is not None else self.value.decode("utf-8", "replace")
+        return read.token.partition("!")[0] if read is not None else self.value.decode("utf-8", "replace")
 
     @property
     def fence(self) -> int:
