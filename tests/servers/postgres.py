@@ -41,15 +41,13 @@ SETTINGS = {
 }
 
 
-RESET = [
-    """SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
-        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'""",
-    """DO $$ DECLARE t text; BEGIN
-        FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-            IF t LIKE 'dibs%' THEN EXECUTE format('DELETE FROM %I', t);
-            ELSE EXECUTE format('DROP TABLE %I CASCADE', t); END IF;
-        END LOOP; END $$""",
-]
+OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+
+EMPTY = """DO $$ DECLARE t text; BEGIN
+    FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+        IF t LIKE 'dibs%' THEN EXECUTE format('DELETE FROM %I', t);
+        ELSE EXECUTE format('DROP TABLE %I CASCADE', t); END IF;
+    END LOOP; END $$"""
 
 
 class PostgresServer:
@@ -131,14 +129,14 @@ class PostgresServer:
         """As new, for the next test: running, nobody connected, no locks."""
         if self._process is None or not self._process.runs:
             self.start()
-        for sql in RESET:
-            self.sees(sql)()
+        self.wait_until(f"SELECT count(pg_terminate_backend(pid)) = 0 {OTHERS}")
+        self.sees(EMPTY)()
         return self
 
     def do(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Execute *sql* with all rights, and return its rows."""
         with self.connect() as connection:
-            found = connection.execute(sql.encode(), values)
+            found = connection.execute(sql.encode(), values or None)
             return found.fetchall() if found.description else []
 
     def connect(self, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
@@ -166,9 +164,7 @@ class PostgresServer:
         return Standby(self, settings)
 
     def _initialize(self) -> None:
-        found = self._programs["initdb"]
-        make = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-instructions"]
-        run_as_unprivileged([found.path, *make, "-D", str(self.data)], found.environment)
+        run_as_unprivileged(["cp", "-a", str(new_database().data), str(self.data)], {})
 
     def _postmaster(self) -> int:
         return int((self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
@@ -190,18 +186,40 @@ class Standby(PostgresServer):
 
     def __init__(self, primary: PostgresServer, settings: Mapping[str, str]) -> None:
         self._primary = primary
-        super().__init__({"primary_conninfo": f"host={HOST} port={primary.port} user={USER}", **settings})
+        super().__init__(settings)
+
+    def cut_off(self) -> None:
+        """Let nothing reach it any more."""
+        self.do("ALTER SYSTEM SET primary_conninfo = ''")
+        self.do("SELECT pg_reload_conf()")
+        self.wait_until("SELECT count(*) = 0 FROM pg_stat_wal_receiver")
 
     def promote(self) -> None:
-        """Let it go its own way, with what has reached it."""
+        """Let it be a primary, with what has reached it."""
         self.do("SELECT pg_promote()")
 
     def _initialize(self) -> None:
         found = self._programs["pg_basebackup"]
-        source = ["-h", HOST, "-p", str(self._primary.port), "-U", USER, "--checkpoint=fast", "--no-sync"]
+        source = ["-h", HOST, "-p", str(self._primary.port), "-U", USER, "--checkpoint=fast", "--no-sync", "-R"]
         run_as_unprivileged([found.path, *source, "-D", str(self.data)], found.environment)
-        (self.data / "standby.signal").touch()
-        os.chmod(self.data / "standby.signal", 0o644)
+
+
+class NewDatabase:
+    """What initdb makes, once for all servers: to copy it takes a fifth of the time."""
+
+    def __init__(self) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="dibs-initdb-", ignore_cleanup_errors=True)
+        folder, found = Path(self._temporary.name), program("initdb")
+        give_to_unprivileged(folder)
+        self.data = folder / "data"
+        make = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-instructions"]
+        run_as_unprivileged([found.path, *make, "-D", str(self.data)], found.environment)
+
+
+@functools.cache
+def new_database() -> NewDatabase:
+    """The one of this test run."""
+    return NewDatabase()
 
 
 @functools.cache

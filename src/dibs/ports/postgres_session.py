@@ -86,10 +86,13 @@ class Session:
             self._turns.give_back(self.line)
 
     def close(self) -> None:
-        """End it; the server frees its locks."""
+        """End it; the server frees its locks. Whoever wants to use it finds that out."""
         self.line.broken = True
-        if self._in_line or self._turns.empty():
-            self.line.close()  # else whoever uses it just now lets go of it
+        if self._in_line:
+            self.line.close()
+        for line in self._turns.empty():  # else whoever uses it just now is the last to refer to it
+            line.close()
+            self._turns.give_back(line)
 
     async def _settle(self, until: float) -> None:
         if self.line.owes and not self.line.broken and not await self.line.settle(until):

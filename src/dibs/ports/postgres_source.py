@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from dibs.errors import Misuse
 from dibs.ports.postgres_driver import pq, psycopg
@@ -45,7 +45,7 @@ def from_url(url: str) -> tuple[Source, dict[str, str]]:
             options[name] = value
         else:
             theirs.append(f"{quote(name)}={quote(value, safe='/')}")
-    plain = urlunsplit(("postgresql", parts.netloc, parts.path, "&".join(theirs), ""))
+    plain = f"postgresql://{parts.netloc}{parts.path}?{'&'.join(theirs)}"
     if url.partition(":")[2][:2] != "//":
         raise Misuse(f"{parts.scheme}: is followed by //, as in postgresql://user@host/database")
     try:

@@ -144,7 +144,7 @@ class PostgresStore(Store):
     # ---------------------------------------------------------------------------------------------------------
 
     async def _greet(self, line: Line, until: float) -> None:
-        found = await hello(line, self._shown, until)
+        found, _ = await hello(line, self._shown, until)
         line.pooled = self._options.pooled(line.claimed_pid, found.pid)
         line.commit = self._options.synchronous_commit.encode()
         if line.pooled and not self._told:

@@ -8,6 +8,8 @@ stays for the length of the ttl, the session is closed.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Awaitable
 from typing import NamedTuple
 
@@ -83,6 +85,7 @@ class Holdings:
 
     def __init__(self, sessions: Sessions, runtime: Runtime) -> None:
         self.sessions, self._runtime = sessions, runtime
+        weakref.finalize(self, HELD.pop, id(self), None).atexit = False
         self.begin()
 
     def begin(self) -> None:
@@ -91,6 +94,11 @@ class Holdings:
         self.all: dict[str, Holding] = {}
         self.waits: dict[str, Wait] = {}
         self.endings = Endings(self, self._runtime)
+        self.uncount()
+
+    def uncount(self) -> None:
+        """What is held does not count any more among the locks of this process."""
+        HELD[id(self)] = 0
 
     def get(self, token: str) -> Holding | None:
         """What *token* certainly holds."""
@@ -132,7 +140,8 @@ class Holdings:
             return await self._called(wanted, wait, until)
         answer = await self._try(wanted, until)
         if isinstance(answer, Busy) and ask.queue:
-            await self._line_up(wanted, answer.holder, until)
+            with contextlib.suppress(StoreUnavailable):  # no session for it now: it tries again instead
+                await self._line_up(wanted, answer.holder, until)
         return answer
 
     async def _try(self, wanted: Wanted, until: float) -> Grant | Busy:
@@ -228,7 +237,7 @@ class Holdings:
         try:
             await session.line_up(
                 until,
-                [Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
+                [Call(sql.FORGET_GONE), Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
                 [Call(sql.LINE_UP, (facts[0], facts[3]))],
                 [Call(sql.RECORD, facts)],
             )

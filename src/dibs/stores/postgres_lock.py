@@ -15,17 +15,17 @@ IN_LINE = "60s"
 """For so long a session stands in the server's line before it lines up anew: what a waiter that was stopped, or cut
 off, can keep a place for."""
 
+# The server looks after the socket of a session that stands in line: else one that was killed would stay there.
 SET_UP = Statement(
     "set_up",
     """SELECT pg_backend_pid(), set_config('lock_timeout', '2s', false), set_config('statement_timeout', '0', false),
         set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
         set_config('tcp_keepalives_count', '4', false),
         CASE WHEN current_setting('server_version_num')::int >= 140000
-            THEN set_config('idle_session_timeout', '0', false) END""",
+            THEN set_config('idle_session_timeout', '0', false) END,
+        CASE WHEN current_setting('server_version_num')::int >= 140000 AND version() LIKE '%linux%'
+            THEN set_config('client_connection_check_interval', '2s', false) END""",
 )
-
-# So that a waiter that was killed leaves the server's line: the server looks after its socket while it waits.
-LOOK_AFTER = Statement("look_after", "SELECT set_config('client_connection_check_interval', '2s', false)")
 
 FORGET_GONE = Statement(
     "forget",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dibs.errors import Misuse, StoreUnavailable
 from dibs.ports.postgres_errors import GRANT
-from dibs.ports.postgres_line import Call, Line, Row, Statement
+from dibs.ports.postgres_line import Call, Line, Row, Rows, Statement
 
 VERSION = 1
 
@@ -91,9 +91,12 @@ class Hello(NamedTuple):
     """About how many locks the whole server has room for."""
 
 
-async def hello(line: Line, store: str, until: float) -> Hello:
-    """Get to know the server behind a new connection, and see to it that the tables are there."""
-    row = (await line.run(until, [Call(HELLO)]))[0][0]
+async def hello(line: Line, store: str, until: float, *then: Call) -> tuple[Hello, list[Rows]]:
+    """Get to know the server behind a new connection, and see to it that the tables are there.
+
+    *then* are done at once, in a transaction of their own; what they answered is returned too.
+    """
+    [[row], *answers] = await line.run(until, [Call(HELLO)], then)
     pid, standby, commit, complete, comment, there, table, user, schema = row
     found = Hello(int(pid or 0), standby == "t", commit or "on", int(table or 0))
     if standby == "t":
@@ -107,7 +110,7 @@ async def hello(line: Line, store: str, until: float) -> Hello:
     if complete != "t":
         await _create(line, store, until, (user, schema))
     line.pid = found.pid
-    return found
+    return found, answers
 
 
 def ddl() -> str:

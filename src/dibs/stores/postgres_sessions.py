@@ -132,18 +132,15 @@ class Sessions:
 
     async def _get_to_know(self, line: Line, until: float) -> None:
         """Refuse a pooler: a lock of a session that others share locks nobody out, and stays when we are gone."""
-        found = await hello(line, self.source.shown, until)
-        again = await line.run(until, [Call(sql.SET_UP)], [Call(sql.FORGET_GONE)])
+        found, [[again]] = await hello(line, self.source.shown, until, Call(sql.SET_UP))
         named_itself = line.claimed_pid == found.pid or self._options.pooler in {"session", "none"}
-        if not named_itself or again[0][0][0] != str(found.pid) or self._options.pooler == "transaction":
+        if not named_itself or again[0] != str(found.pid) or self._options.pooler == "transaction":
             raise NotSupported(
                 f"{self.source.shown} is reached through a pooler, and a lock of a session needs a session of its own; "
                 "take postgresql:// (lease rows), which works through every pooler, or connect to the server itself, "
                 "or, if the pooler gives each client a session until it leaves, add ?pooler=session to the URL"
             )
         line.pooled = False
-        with contextlib.suppress(StoreUnavailable):  # not before PostgreSQL 14, and not on every system
-            await line.run(until, [Call(sql.LOOK_AFTER)])
         self.most_locks = min(self._options.max_locks, max(found.lock_table // 8, 1))
 
 
