@@ -32,6 +32,7 @@ VERBS = {
     "release": "dibs.cli.release",
     "check": "dibs.cli.check",
     "break": "dibs.cli.break_",
+    "init": "dibs.cli.init",
 }
 """Verb to the module that knows it; only that one is imported."""
 
