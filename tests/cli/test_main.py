@@ -60,6 +60,7 @@ def test_a_closed_pipe_is_no_traceback(box: Sandbox) -> None:
 
 
 def test_a_full_disk_is_one_line(box: Sandbox) -> None:
+    box.dibs("acquire", "x")
     command = f'exec "{sys.executable}" -m dibs ls > /dev/full'
     done = subprocess.run(["sh", "-c", command], env=box.env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (74, "dibs: cannot write: No space left on device\n")
@@ -106,6 +107,7 @@ def closed(box: Sandbox, *args: str, stream: str) -> subprocess.CompletedProcess
 
 
 def test_a_closed_stdout_is_one_line(box: Sandbox) -> None:
+    box.dibs("acquire", "x")
     done = closed(box, "ls", stream=">&-")
     assert (done.stderr, done.returncode) == ("dibs: cannot write: stdout is closed\n", Exit.CANNOT_WRITE)
 

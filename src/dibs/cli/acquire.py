@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from dibs.cli.exits import Exit
 from dibs.cli.lines import CannotWriteError, print_json, say, write
-from dibs.cli.options import add_asking, add_common, namespace_of, timeout_of
+from dibs.cli.options import add_asking, add_common, timeout_of
 from dibs.cli.signals import Signals
+from dibs.cli.where import connected
 from dibs.errors import NotAcquired
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-
     timeout = timeout_of(args)
-    with Signals() as signals, connect(args.url, namespace=namespace_of(args)) as client:
+    with Signals() as signals, connected(args) as client:
         lock = client.lock(args.name, ttl=args.ttl, note=args.note)
         try:
             with signals.raised():

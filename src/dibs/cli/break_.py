@@ -16,7 +16,8 @@ import argparse
 
 from dibs.cli.exits import Exit
 from dibs.cli.lines import print_json, printable, say, write
-from dibs.cli.options import add_common, fence, namespace_of
+from dibs.cli.options import add_common, fence
+from dibs.cli.where import looking
 from dibs.errors import Misuse
 from dibs.holder import Holder
 
@@ -33,11 +34,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-
     if not args.reason.strip():
         raise Misuse("--reason is empty; say why, others will want to know")
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with looking(args) as client:
         broken = client.evict(args.name, fence=args.fence, reason=args.reason)
         holder = None if broken else client.show(args.name).holder
     _tell(args, broken, holder)

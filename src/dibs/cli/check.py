@@ -11,7 +11,8 @@ import argparse
 
 from dibs.cli.exits import Exit
 from dibs.cli.lines import print_json, printable, say, write
-from dibs.cli.options import add_common, lease_text, namespace_of
+from dibs.cli.options import add_common, lease_text
+from dibs.cli.where import looking
 from dibs.holder import Holder
 
 USAGE = "dibs check [OPTIONS] [LEASE]"
@@ -29,11 +30,10 @@ def main(args: argparse.Namespace) -> int:
     By the fence, which no two grants share: `Client.resume` would renew the lease and make this short-lived
     process its holder.
     """
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-    from dibs.core.handover import from_text  # noqa: PLC0415 - the same
+    from dibs.core.handover import from_text  # noqa: PLC0415 - not needed for --help
 
     claim, _ = from_text(lease_text(args))
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with looking(args) as client:
         holder = client.show(claim.name).holder
     holds = holder is not None and holder.fence == claim.fence
     _tell(args.json, claim.name, claim.fence, holder, holds)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Sequence
 
 from dibs.cli.lines import print_json, printable, write
-from dibs.cli.options import add_common, namespace_of
+from dibs.cli.options import add_common
+from dibs.cli.where import looking
 from dibs.holder import Holder
 
 USAGE = "dibs ls [OPTIONS] [PREFIX]"
@@ -30,9 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with looking(args) as client:
         holders = client.holders(args.prefix)
     if args.json:
         print_json([holder._asdict() for holder in holders])

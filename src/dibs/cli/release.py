@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 
 from dibs.cli.lines import print_json, printable, write
-from dibs.cli.options import add_common, lease_text, namespace_of
+from dibs.cli.options import add_common, lease_text
+from dibs.cli.where import connected
 
 USAGE = "dibs release [OPTIONS] [LEASE]"
 
@@ -25,10 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-
     text = lease_text(args)
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with connected(args) as client:
         lease = client.resume(text)
         lease.release()
     if args.json:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 
 from dibs.cli.lines import print_json, printable, write
-from dibs.cli.options import add_common, lease_text, namespace_of
+from dibs.cli.options import add_common, lease_text
+from dibs.cli.where import connected
 from dibs.stores.store import Claim
 
 USAGE = "dibs renew [OPTIONS] [LEASE]"
@@ -25,12 +26,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it. The holder stays who it is: the death of the dibs run above us must still free the lock."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-    from dibs.core.handover import from_text  # noqa: PLC0415 - the same
+    from dibs.core.handover import from_text  # noqa: PLC0415 - not needed for --help
 
     text = lease_text(args)
     claim, _ = from_text(text)
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with connected(args) as client:
         client.renew(text)
     _tell(args.json, claim)
     return 0

@@ -38,6 +38,7 @@ from dibs.cli.signals import Interrupted, Signals
 from dibs.cli.supervise import Ending, Supervision
 from dibs.cli.terminal import Terminal
 from dibs.cli.watch import OnLost, Watch
+from dibs.cli.where import connected, url_of
 from dibs.errors import DibsError, LeaseLost, Misuse, StoreUnavailable
 from dibs.runtime.clock import boot_time
 
@@ -74,14 +75,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     """Do it. *command* is what stood after the ``--``; None if there was none."""
-    from dibs import connect  # noqa: PLC0415 - not needed to refuse what cannot be right
-
     command = _command(args, command)
     grace, timeout = _grace(args), timeout_of(args)
     if args.skip_ok and args.conflict_exit_code is not None:
         raise Misuse("--skip-ok and --conflict-exit-code exclude each other; give one")
     outcome = Outcome(args.name)
-    with Signals() as signals, connect(args.url, namespace=namespace_of(args)) as client:
+    with Signals() as signals, connected(args) as client:
         lock = client.lock(args.name, ttl=args.ttl, note=args.note)
         lease = _acquired(lock, timeout, signals, outcome)
         if lease is not None:
@@ -191,13 +190,11 @@ def _guard(keep: Sequence[int]) -> Guard | None:
 
 
 def _environment(args: argparse.Namespace, lease: Lease) -> dict[str, str]:
-    from dibs.core.connecting import EMBEDDED  # noqa: PLC0415 - loaded by now
-
     return {
         **os.environ,
         "DIBS_NAME": lease.name,
         "DIBS_NAMESPACE": namespace_of(args),
-        "DIBS_URL": args.url or os.environ.get("DIBS_URL") or EMBEDDED,
+        "DIBS_URL": url_of(args),
         "DIBS_FENCE": str(lease.fence),
         "DIBS_TOKEN": lease.to_str(),
     }

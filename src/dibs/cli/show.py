@@ -6,7 +6,8 @@ import argparse
 import time
 
 from dibs.cli.lines import print_json, printable, write
-from dibs.cli.options import add_common, namespace_of
+from dibs.cli.options import add_common
+from dibs.cli.where import looking
 from dibs.holder import Eviction, LockState
 from dibs.stores.guarantees import Guarantees, Promise
 
@@ -21,9 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    from dibs import connect  # noqa: PLC0415 - not needed for --help
-
-    with connect(args.url, namespace=namespace_of(args)) as client:
+    with looking(args) as client:
         state, guarantees = client.show(args.name), client.guarantees
     if args.json:
         print_json(facts(state, guarantees))
@@ -41,6 +40,7 @@ def page(state: LockState, guarantees: Guarantees) -> str:
         *((f"waits {place}", str(waiter)) for place, waiter in enumerate(state.waiting, 1)),
         ("broken", _eviction(state.evicted) if state.evicted else "never"),
         ("store", guarantees.name),
+        *(("  remark", remark) for remark in state.remarks),
         *promises(guarantees),
     ]
     return "\n".join(f"{what:18}{printable(text)}" for what, text in lines)
@@ -64,6 +64,7 @@ def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
         "holder": state.holder._asdict() if state.holder else None,
         "waiting": [waiter._asdict() for waiter in state.waiting],
         "evicted": state.evicted._asdict() if state.evicted else None,
+        "remarks": list(state.remarks),
         "guarantees": promised,
     }
 
