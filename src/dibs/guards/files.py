@@ -37,7 +37,7 @@ class Version(NamedTuple):
 
 
 class FileGuard:
-    """One file that holders of a lock write in turn: ``guard.write(name, fence, seq, data)``, and anybody `read`s.
+    """One file that holders of a lock write in turn: ``guard.write(name, fence, seq, data)``; anybody may `read`.
 
     *path* is where it would be; its versions stand beside it, ``data.FENCE.SEQ``. The guard is for one lock *name*. It
     needs a file system with hard links, on which all processes see the same at once: a local one.

@@ -34,7 +34,7 @@ LOOK_EVERY = (0.1, 0.3)
 def migration_lock(
     connection: Any, *, name: str = "migration", timeout: Seconds | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> Iterator[None]:
-    """Let one process at a time migrate; for the ``env.py`` of Alembic, around ``context.configure`` and what follows.
+    """Let one process at a time migrate; for the ``env.py`` of Alembic, around ``context.configure`` and what follows::
 
         with connectable.connect() as connection, dibs.postgres.migration_lock(connection):
             context.configure(connection=connection, target_metadata=target_metadata)
