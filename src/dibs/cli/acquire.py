@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from dibs.cli.exits import Exit
 from dibs.cli.lines import CannotWriteError, print_json, say, write
+from dibs.cli.nesting import refuse_to_wait_for_ourselves
 from dibs.cli.options import add_asking, add_common, timeout_of
 from dibs.cli.signals import Signals
 from dibs.cli.where import connected
@@ -44,6 +45,7 @@ def main(args: argparse.Namespace) -> int:
         lock = client.lock(args.name, ttl=args.ttl, note=args.note)
         try:
             with signals.raised():
+                refuse_to_wait_for_ourselves(client, args.name)
                 lease = lock.acquire(timeout=timeout)
         except NotAcquired as error:
             return _refused(args, error)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 from dibs.cli.child import CannotExecError, start
 from dibs.cli.guard import Guard
 from dibs.cli.lines import say
+from dibs.cli.nesting import refuse_to_wait_for_ourselves
 from dibs.cli.options import add_asking, add_common, exit_code, namespace_of, seconds, timeout_of, words
 from dibs.cli.outcome import Outcome
 from dibs.cli.signals import Interrupted, Signals
@@ -82,7 +83,7 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     outcome = Outcome(args.name)
     with Signals() as signals, connected(args) as client:
         lock = client.lock(args.name, ttl=args.ttl, note=args.note)
-        lease = _acquired(lock, timeout, signals, outcome)
+        lease = _acquired(client, lock, timeout, signals, outcome)
         if lease is not None:
             _guarded(args, command, grace, client, lease, signals, outcome)
     excuse = 0 if args.skip_ok else args.conflict_exit_code
@@ -116,10 +117,11 @@ def _grace(args: argparse.Namespace) -> float:
     return float(args.grace)
 
 
-def _acquired(lock: Lock, timeout: float | None, signals: Signals, outcome: Outcome) -> Lease | None:
+def _acquired(client: Client, lock: Lock, timeout: float | None, signals: Signals, outcome: Outcome) -> Lease | None:
     started_at = boot_time()
     try:
         with signals.raised():
+            refuse_to_wait_for_ourselves(client, lock.name)
             lease = lock.acquire(timeout=timeout)
     except Interrupted as signal:
         outcome.interrupted(signal)
