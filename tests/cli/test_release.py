@@ -18,11 +18,20 @@ def test_the_lease_can_come_from_the_environment(box: Sandbox) -> None:
     assert box.dibs("release", "--json", DIBS_TOKEN=token).stdout.startswith('{"released": true')
 
 
+def test_json_tells_that_the_lease_is_over(box: Sandbox) -> None:
+    token = box.dibs("acquire", "x").stdout
+    fence = box.fence("x")
+    box.dibs("break", "x", "--fence", fence, "--reason", "a test")
+    assert box.json("release", token) == {"released": False, "name": "x", "fence": int(fence), "holder": None}
+
+
 def test_what_is_not_held_any_more_is_not_given_back(box: Sandbox) -> None:
     token = box.dibs("acquire", "x").stdout
     box.dibs("release", token)
     box.dibs("acquire", "x", "--note", "the next")
     done = box.dibs("release", token)
     assert done.returncode == 76
-    assert done.stderr.startswith("dibs: the lease on 'x'")
+    assert done.stderr.startswith("dibs: the lease on 'x' with fence ")
+    assert "is over (given back, expired or broken); the lock is held by " in done.stderr
+    assert "stop the work" not in done.stderr
     assert box.holder("x")["note"] == "the next"

@@ -47,4 +47,10 @@ def _tell(json: bool, name: str, fence: int, holder: Holder | None, holds: bool)
         ends = "" if holder.expires_in is None else f" for another {holder.expires_in:.1f} s"
         write(f"{printable(name)} is held with fence {fence}{ends}")
     if not holds:
-        say(f"the lease on {name!r} with fence {fence} is over; the lock is held by {holder or 'nobody'}")
+        say(is_over(name, fence, holder))
+
+
+def is_over(name: str, fence: int, holder: Holder | None) -> str:
+    """Say that a lease does not hold its lock, and who does."""
+    over = f"the lease on {name!r} with fence {fence} is over (given back, expired or broken)"
+    return f"{over}; the lock is held by {holder or 'nobody'}"

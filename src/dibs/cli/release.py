@@ -3,17 +3,21 @@
 LEASE is the text that it printed, else $DIBS_TOKEN. Under dibs run it takes the lock from dibs run, which then
 ends its command: exit from the command instead.
 
-Exit codes: 0 given back; 76 the lease had been lost before; 64 wrong usage; 69 the store is not available, and
-the lock ends with its ttl.
+Exit codes: 0 given back; 76 the lease is over already, nothing was done; 64 wrong usage; 69 the store is not
+available, and the lock ends with its ttl.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from dibs.cli.lines import print_json, printable, write
+from dibs.cli.check import is_over
+from dibs.cli.exits import Exit
+from dibs.cli.lines import print_json, printable, say, write
 from dibs.cli.options import add_common, lease_text
 from dibs.cli.where import connected
+from dibs.errors import LeaseLost
+from dibs.holder import Holder
 
 USAGE = "dibs release [OPTIONS] [LEASE]"
 
@@ -28,10 +32,21 @@ def main(args: argparse.Namespace) -> int:
     """Do it."""
     text = lease_text(args)
     with connected(args) as client:
-        lease = client.resume(text)
-        lease.release()
+        try:
+            lease = client.resume(text)
+            lease.release()
+        except LeaseLost as error:
+            return _refused(args.json, error, client.show(error.name).holder)
     if args.json:
         print_json({"released": True, "name": lease.name, "fence": lease.fence})
     else:
         write(f"{printable(lease.name)} with fence {lease.fence} was given back")
     return 0
+
+
+def _refused(json: bool, error: LeaseLost, holder: Holder | None) -> int:
+    if json:
+        facts = {"released": False, "name": error.name, "fence": error.fence}
+        print_json({**facts, "holder": holder._asdict() if holder else None})
+    say(is_over(error.name, error.fence, holder))
+    return Exit.LOST
