@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+from dibs.cli.lines import as_json
+from dibs.cli.show import facts, page
+from dibs.holder import LockState
+from dibs.stores import Ability
+from dibs.stores.memory import MemoryStore
+
 from .processes import Sandbox, until
 
 
@@ -35,6 +43,24 @@ def test_the_last_time_it_was_broken(box: Sandbox) -> None:
     assert "db3 is dead" in box.dibs("show", "x").stdout
 
 
-def test_what_the_store_promises(box: Sandbox) -> None:
+def test_what_the_store_promises_is_shown_on_request(box: Sandbox) -> None:
+    box.dibs("acquire", "x")
+    assert "client crash" not in box.dibs("show", "x").stdout
+    lines = box.dibs("show", "x", "--store").stdout.splitlines()
+    assert any(line.startswith("  client crash      freed: ") for line in lines)
     assert box.json("show", "x")["guarantees"]["client_crash"]["effect"] == "freed"
-    assert "client crash" in box.dibs("show", "x").stdout
+
+
+def test_a_store_that_can_do_everything_is_not_said_to_lack_anything(box: Sandbox) -> None:
+    box.dibs("acquire", "x")
+    assert "{}" not in box.dibs("show", "x", "--store").stdout
+    assert box.json("show", "x")["guarantees"]["cannot"] == {}
+
+
+def test_what_a_store_cannot_do_is_said_line_by_line() -> None:
+    state, lacking = (
+        LockState("x", 0, None, (), None),
+        MemoryStore.guarantees._replace(cannot={Ability.HANDOVER: "take another"}),
+    )
+    assert page(state, lacking, promised=True).endswith("\n  cannot hand-over  take another")
+    assert json.loads(as_json(facts(state, lacking)))["guarantees"]["cannot"] == {"hand-over": "take another"}

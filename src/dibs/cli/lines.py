@@ -66,7 +66,7 @@ def as_json(facts: object) -> str:
     """Write *facts* as JSON in one line."""
     import json  # noqa: PLC0415 - 2 ms at the start of every `dibs run`
 
-    return json.dumps(facts, default=str)
+    return json.dumps(facts)
 
 
 def write_error(text: str) -> None:

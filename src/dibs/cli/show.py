@@ -1,4 +1,7 @@
-"""Show all that is known of one lock: who holds it, who waits, who broke it, and what its store promises."""
+"""Show all that is known of one lock: who holds it, who waits, and who broke it.
+
+With --store also what its store promises; --json always has that.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ USAGE = "dibs show [OPTIONS] NAME"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs show` takes."""
     parser.add_argument("name", metavar="NAME", help="which lock")
+    parser.add_argument("--store", action="store_true", help="show what its store promises, too")
     add_common(parser)
 
 
@@ -27,11 +31,11 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print_json(facts(state, guarantees))
     else:
-        write(page(state, guarantees))
+        write(page(state, guarantees, promised=args.store))
     return 0
 
 
-def page(state: LockState, guarantees: Guarantees) -> str:
+def page(state: LockState, guarantees: Guarantees, *, promised: bool) -> str:
     """Write it for people."""
     lines = [
         ("name", state.name),
@@ -41,23 +45,26 @@ def page(state: LockState, guarantees: Guarantees) -> str:
         ("broken", _eviction(state.evicted) if state.evicted else "never"),
         ("store", guarantees.name),
         *(("  remark", remark) for remark in state.remarks),
-        *promises(guarantees),
+        *(promises(guarantees) if promised else ()),
     ]
-    return "\n".join(f"{what:18}{printable(text)}" for what, text in lines)
+    return "\n".join(f"{what:20}{printable(text)}" for what, text in lines)
 
 
 def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
     """Write what the store promises, event by event."""
-    said = ((field, getattr(guarantees, field)) for field in guarantees._fields if field != "name")
+    said = ((field, it) for field, it in guarantees._asdict().items() if field not in {"name", "cannot"})
     return [
-        (f"  {field.replace('_', ' ')}", f"{it.effect}: {it.why}" if isinstance(it, Promise) else str(it))
-        for field, it in said
+        *(
+            (f"  {field.replace('_', ' ')}", f"{it.effect}: {it.why}" if isinstance(it, Promise) else it)
+            for field, it in said
+        ),
+        *((f"  cannot {ability}", why) for ability, why in guarantees.cannot.items()),
     ]
 
 
 def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
     """Write it for programs."""
-    promised = {field: it._asdict() if isinstance(it, Promise) else it for field, it in guarantees._asdict().items()}
+    said = guarantees._asdict() | {"cannot": {str(ability): why for ability, why in guarantees.cannot.items()}}
     return {
         "name": state.name,
         "fence": state.fence,
@@ -65,7 +72,7 @@ def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
         "waiting": [waiter._asdict() for waiter in state.waiting],
         "evicted": state.evicted._asdict() if state.evicted else None,
         "remarks": list(state.remarks),
-        "guarantees": promised,
+        "guarantees": {field: it._asdict() if isinstance(it, Promise) else it for field, it in said.items()},
     }
 
 
