@@ -77,13 +77,24 @@ def test_a_refusal_is_one_line_that_says_who_holds_it(box: Sandbox) -> None:
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [(["-E", "3"], 3), (["--conflict-exit-code", "0"], 0), (["--skip-ok"], 0), (["-w", "0.1"], 75), (["-w0"], 75)],
+    [(["-E", "3"], 3), (["--conflict-exit-code", "0"], 0), (["-w", "0.1"], 75), (["-w0"], 75)],
 )
 def test_the_code_of_a_refusal_can_be_chosen(box: Sandbox, options: list[str], code: int) -> None:
     box.dibs("acquire", "x")
     done = box.dibs("run", "x", "-n" if "-w" not in options[0] else "--note=", *options, "--", "true")
     assert done.returncode == code
     assert "dibs: lock 'x' was not acquired" in done.stderr
+
+
+def test_skip_ok_says_nothing_so_that_cron_sends_no_mail(box: Sandbox) -> None:
+    box.dibs("acquire", "x")
+    done = box.dibs("run", "-n", "--skip-ok", "x", "--", "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_skip_ok_hides_no_other_failure(box: Sandbox) -> None:
+    done = box.dibs("run", "-n", "--skip-ok", "x", "--", "./no-such-program")
+    assert (done.returncode, done.stderr.count("\n")) == (127, 1)
 
 
 def test_the_chosen_code_is_only_for_a_refusal(box: Sandbox) -> None:
@@ -115,7 +126,7 @@ def test_the_command_learns_what_it_runs_under(box: Sandbox) -> None:
     show = "echo $DIBS_NAME; echo $DIBS_NAMESPACE; echo $DIBS_URL; echo $DIBS_FENCE; echo $DIBS_TOKEN"
     done = box.dibs("run", "the name", "--namespace", "shop", "--", "sh", "-c", show)
     name, namespace, url, fence, token = done.stdout.splitlines()
-    assert (name, namespace, url) == ("the name", "shop", box.url)
+    assert (name, namespace, url) == ("the name", "shop", f"sqlite://{box.database}")
     assert token.startswith("dibs1:")
     assert f":{fence}:" in token
 

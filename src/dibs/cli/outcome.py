@@ -27,6 +27,7 @@ class Outcome:
 
     def __init__(self, name: str) -> None:
         self.exit = 0
+        self._silent = False
         self._lines: list[str] = []
         self._facts: dict[str, Any] = {"dibs": "run", "name": name, "acquired": False}
 
@@ -71,16 +72,16 @@ class Outcome:
         self._facts["given_back"] = False
         self._lines.append(f"the lock could not be given back, it ends by itself within {left:.0f} s: {error}")
 
-    def excused(self, code: int) -> None:
-        """Exit with *code* if the lock was not acquired."""
+    def excused(self, code: int, *, silent: bool) -> None:
+        """Exit with *code* if the lock was not acquired, and say nothing of it to people if *silent*."""
         if self._facts.get("why") == WHY[Exit.NOT_ACQUIRED]:
-            self.exit = code
+            self.exit, self._silent = code, silent
 
     def report(self, *, json: bool) -> int:
         """Say it, and return the exit code."""
         if json:
             say_json({**self._facts, "exit": int(self.exit), "messages": self._lines})
-        else:
+        elif not self._silent:
             for line in self._lines:
                 say(line)
         return int(self.exit)

@@ -70,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="term (as above), kill (no TERM before), or continue (only say it)",
     )
     parser.add_argument("-E", "--conflict-exit-code", type=exit_code, metavar="N", help="exit with N instead of 75")
-    parser.add_argument("--skip-ok", action="store_true", help="exit with 0 instead of 75")
+    parser.add_argument("--skip-ok", action="store_true", help="exit with 0 instead of 75, and say nothing: for cron")
     add_common(parser)
 
 
@@ -88,7 +88,7 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
             _guarded(args, command, grace, client, lease, signals, outcome)
     excuse = 0 if args.skip_ok else args.conflict_exit_code
     if excuse is not None:
-        outcome.excused(excuse)
+        outcome.excused(excuse, silent=args.skip_ok)
     return outcome.report(json=args.json)
 
 
