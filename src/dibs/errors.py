@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dibs.holder import Holder
 
 
+NOTICED = 0.1
+"""Seconds: who was refused sooner has tried once, and not waited."""
+
+
 class LossReason(StrEnum):
     """Why a lease was lost."""
 
@@ -53,7 +57,8 @@ class NotAcquired(DibsError):
 
     def __str__(self) -> str:
         who = f"held by {self.holder}" if self.holder else "it was free for somebody else who waits for it"
-        return f"lock {self.name!r} was not acquired after {self.waited:.3g} s: {who}"
+        after = f" after {self.waited:.2f}".rstrip("0").rstrip(".") + " s" if self.waited >= NOTICED else ""
+        return f"lock {self.name!r} was not acquired{after}: {who}"
 
 
 class LeaseLost(DibsError):
