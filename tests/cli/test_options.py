@@ -13,11 +13,18 @@ def test_lengths_are_seconds() -> None:
     assert [seconds("30"), seconds("1.5"), seconds("1e1"), seconds_or_zero("0")] == [30.0, 1.5, 10.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("text", "length"), [("500ms", 0.5), ("90s", 90), ("5m", 300), ("1.5h", 5400), ("2h", 7200), ("1d", 86400)]
+)
+def test_a_length_may_have_a_unit(text: str, length: float) -> None:
+    assert seconds(text) == length
+
+
 def test_fences_and_exit_codes_are_whole_numbers() -> None:
     assert (fence("1718000000000000"), exit_code("0"), exit_code("255")) == (1718000000000000, 0, 255)
 
 
-BAD_LENGTHS = ["0", "-1", "nan", "inf", "-inf", "1e30", "abc", "", " "]
+BAD_LENGTHS = ["0", "-1", "nan", "inf", "-inf", "1e30", "abc", "", " ", "s", "-1m", "99999h", "1h30m", "5M", "nand"]
 
 
 @pytest.mark.parametrize("option", ["--ttl", "--grace", "--max-hold"])
@@ -44,7 +51,7 @@ def test_a_bad_exit_code_is_refused(box: Sandbox, capfd: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        ("run", "required: NAME"),
+        ("run", "required: NAME; see dibs run --help"),
         ("run x", "give the command after --"),
         ("run x --", "give the command after --"),
         ("run x true", "put -- before the command"),

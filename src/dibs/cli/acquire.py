@@ -1,12 +1,14 @@
 """Take a lock, print the lease as text, and leave it held until its ttl is over.
 
-  DIBS_TOKEN=$(dibs acquire deploy --ttl 600) || exit; export DIBS_TOKEN
+  DIBS_TOKEN=$(dibs acquire deploy --ttl 10m) || exit; export DIBS_TOKEN
   ...
   dibs check && ./the-dangerous-step
   dibs release
 
 For scripts whose steps are separate programs. Nobody renews the lease meanwhile: give it a --ttl that is long
 enough, or call dibs renew. Where you can, use dibs run. The text proves ownership: treat it as a secret.
+
+TIME is in seconds, or has a unit: 500ms, 90s, 5m, 2h, 1d.
 
 Exit codes: 0 acquired; 75 somebody else holds the lock; 128+n if signal n ended the wait; 64 wrong usage; 69 the
 store is not available.

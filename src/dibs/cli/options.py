@@ -47,6 +47,10 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return " ".join(filter(None, [", ".join(action.option_strings), value]))
 
 
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+"""How many seconds one is."""
+
+
 def seconds(text: str) -> float:
     """Read a length of time above zero."""
     value = _number(text)
@@ -64,15 +68,22 @@ def seconds_or_zero(text: str) -> float:
 
 
 def _number(text: str) -> float:
+    number, unit = _split(text)
     try:
-        value = float(text)
+        value = float(number) * UNITS[unit]
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time, such as 90, 90s, 5m, 2h or 500ms")
     if abs(value) > LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than ten years; it is in seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is more than ten years; without a unit it is in seconds")
     return value
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Take the unit from the end of a length of time."""
+    unit = next((unit for unit in UNITS if text.endswith(unit)), "")
+    return text.removesuffix(unit), unit or "s"
 
 
 def fence(text: str) -> int:
@@ -111,10 +122,10 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_asking(parser: argparse.ArgumentParser) -> None:
     """Add what the verbs take that acquire."""
     parser.add_argument(
-        "-w", "--timeout", type=seconds_or_zero, metavar="SECONDS", help="wait at most so long (else for ever)"
+        "-w", "--timeout", type=seconds_or_zero, metavar="TIME", help="wait at most so long (else for ever)"
     )
     parser.add_argument("-n", "--no-wait", action="store_true", help="do not wait: the same as --timeout 0")
-    parser.add_argument("--ttl", type=seconds, default=30.0, metavar="SECONDS", help="how long a lease lasts (30)")
+    parser.add_argument("--ttl", type=seconds, default=30.0, metavar="TIME", help="how long a lease lasts (30s)")
     parser.add_argument("--note", default="", metavar="TEXT", help="shown to whoever finds the lock taken")
 
 

@@ -2,7 +2,7 @@
 
   dibs run nightly-report -- ./report.sh --all
   dibs run --no-wait --skip-ok backup -- tar -cf backup.tar data
-  dibs run --timeout 60 db -c 'pg_dump shop | gzip > shop.gz'
+  dibs run --timeout 5m db -c 'pg_dump shop | gzip > shop.gz'
 
 Waits for the lock, runs COMMAND with it, gives it back when COMMAND has ended, and exits with what
 COMMAND exited with. COMMAND gets our standard streams, terminal and open files, and runs in a process
@@ -16,6 +16,8 @@ whole group is killed.
 
 COMMAND finds DIBS_NAME, DIBS_NAMESPACE, DIBS_URL, DIBS_FENCE (pass it to what you write to) and
 DIBS_TOKEN (for dibs check) in its environment.
+
+TIME is in seconds, or has a unit: 500ms, 90s, 5m, 2h, 1d.
 
 Exit codes: COMMAND's own; 128+n if signal n ended it; 75 somebody else holds the lock; 76 the lease
 was lost; 124 --max-hold was reached; 64 wrong usage; 69 the store is not available; 126 COMMAND cannot
@@ -52,15 +54,15 @@ USAGE = "dibs run [OPTIONS] NAME -- COMMAND [ARGUMENT...]\n       dibs run [OPTI
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs run` takes before the ``--``."""
     parser.add_argument("name", metavar="NAME", help="what to lock: any text")
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)  # a forgotten -- is told as such
+    parser.add_argument("words", nargs="*", default=[], help=argparse.SUPPRESS)  # a forgotten -- is told as such
     add_asking(parser)
     parser.add_argument("-c", dest="string", metavar="STRING", help="run STRING with /bin/sh instead of COMMAND")
-    parser.add_argument("--max-hold", type=seconds, metavar="SECONDS", help="end COMMAND after so long")
+    parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after so long")
     parser.add_argument(
         "--grace",
         type=seconds,
-        metavar="SECONDS",
-        help="from TERM to KILL; less than 2/3 of the ttl (10, or a third of the ttl if that is less)",
+        metavar="TIME",
+        help="from TERM to KILL; less than 2/3 of the ttl (10s, or a third of the ttl if that is less)",
     )
     parser.add_argument(
         "--on-lost",
