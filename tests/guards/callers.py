@@ -230,6 +230,10 @@ SQLITE: dict[str, Opener] = {
 }
 
 
+SOME = ("sqlite3", "django, sqlite", "psycopg", "asyncpg", "sqlalchemy async session, psycopg")
+"""For what the way to connect makes little difference to."""
+
+
 class Database:
     """One database, and one way to connect to it."""
 

@@ -83,12 +83,18 @@ def test_the_name_of_the_lock_is_told_from_the_request() -> None:
     "token", ["", " ", "0", "-1", "+1", "1.0", "1e3", "0x10", "1_0", "x", "٣", "9" * 20, 2**63, "1, 2"]
 )
 def test_what_is_no_fence_is_answered_with_400(token: object) -> None:
-    assert ask(FenceMiddleware(app, MemoryGuard()), token).problem["title"] == "Invalid fencing token"
+    assert ask(FenceMiddleware(app, MemoryGuard()), token).problem["title"] == "Bad request for a fenced resource"
 
 
 def test_two_tokens_are_answered_with_400() -> None:
     """Two parts of a chain may each take another one for the right one."""
     assert ask(FenceMiddleware(app, MemoryGuard()), 17, 18).status == 400
+
+
+def test_a_path_that_is_no_name_is_answered_with_400() -> None:
+    answer = ask(FenceMiddleware(app, MemoryGuard()), 17, path="/" + "x" * 1000)
+    assert answer.status == 400
+    assert "at most 1000 bytes" in answer.problem["detail"]
 
 
 def test_a_missing_token_is_answered_as_configured() -> None:

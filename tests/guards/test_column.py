@@ -9,7 +9,7 @@ import pytest
 
 from dibs.errors import GuardMissing, Misuse, StaleFence
 from dibs.guards import ColumnGuard
-from guards.callers import Caller, CallerTests, Database, done
+from guards.callers import SOME, Caller, CallerTests, Database, done
 
 NAME = "account:42"
 
@@ -29,6 +29,8 @@ async def begun(caller: Caller) -> Any:
 
 
 class TestColumn(CallerTests):
+    kinds = SOME
+
     async def test_a_stale_write_is_refused_and_a_newer_one_is_done(self, database: Database) -> None:
         guard = ColumnGuard("account", row)
         await prepared(database)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import dibs
@@ -14,6 +16,7 @@ import dibs.aio
 from dibs.errors import GuardMissing, StaleFence
 from dibs.guards import TableGuard
 from guards.callers import CallerTests, Database, done
+from servers.postgres import PostgresServer
 
 NAME = "account:42"
 
@@ -99,6 +102,37 @@ async def in_async_code(conn: sqlite3.Connection) -> None:
             with pytest.raises(StaleFence):
                 TableGuard().claim(conn, NAME, lease.fence - 1)
         assert (await client.show(NAME)).holder is None
+
+
+def test_an_async_lock_takes_an_async_connection(postgres: PostgresServer) -> None:
+    async def main() -> None:
+        guard = TableGuard(create_rows=True)
+        async with (
+            dibs.aio.connect("memory:guards-on-async") as client,
+            await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as conn,
+        ):
+            await guard.create(conn)
+            async with client.lock(NAME).guarded(guard.on(conn)) as lease:
+                with pytest.raises(StaleFence):
+                    await guard.claim(conn, NAME, lease.fence - 1)
+            with pytest.raises(StaleFence, match="same grant"):
+                await guard.claim(conn, NAME, lease.fence)
+
+    asyncio.run(main())
+
+
+def test_a_blocking_lock_refuses_a_guard_for_async_code_and_is_given_back(client: dibs.Client) -> None:
+    class Suspends:
+        async def claim(self, name: str, fence: int) -> None:
+            await asyncio.sleep(0)
+
+        seal = claim
+
+    with pytest.raises(RuntimeError, match="suspended in blocking code"), client.lock(NAME).guarded(Suspends()):
+        pytest.fail("the block was entered")
+    deadline = time.monotonic() + 5
+    while client.show(NAME).holder is not None:  # in the background: the coroutine cannot await any more
+        assert time.monotonic() < deadline
 
 
 def test_an_async_lock_takes_a_blocking_connection_too(conn: sqlite3.Connection) -> None:

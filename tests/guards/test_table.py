@@ -9,7 +9,7 @@ import pytest
 
 from dibs.errors import GuardMissing, Misuse, StaleFence
 from dibs.guards import TableGuard
-from guards.callers import Caller, CallerTests, Database, done
+from guards.callers import SOME, Caller, CallerTests, Database, done
 
 NAME = "account:42"
 
@@ -119,6 +119,8 @@ class TestClaim(CallerTests):
 class TestMissing(CallerTests):
     """Case 75: what was removed may have refused this fence, so nothing is accepted in its place."""
 
+    kinds = SOME
+
     async def test_a_missing_row_is_an_error(self, database: Database) -> None:
         guard = TableGuard()
         await prepared(database, guard)
@@ -165,6 +167,8 @@ class TestMissing(CallerTests):
 
 
 class TestWrite(CallerTests):
+    kinds = SOME
+
     async def test_writes_of_one_grant_are_accepted_in_order_and_a_repeat_is_recognised(
         self, database: Database
     ) -> None:
@@ -186,6 +190,14 @@ class TestWrite(CallerTests):
                 await done(guard.write(conn, NAME, 5, 3))
             assert stale.value.current == 6
             await caller.commit()
+
+    async def test_a_number_is_shown_only_in_the_transaction_of_its_write(self, database: Database) -> None:
+        guard = TableGuard()
+        await prepared(database, guard)
+        async with database.caller() as caller:
+            if not hasattr(caller.conn, "get_bind"):  # a session of SQLAlchemy begins one by itself
+                with pytest.raises(Misuse, match="this connection is in none"):
+                    await done(guard.write(caller.conn, NAME, 5, 1))
 
     async def test_another_write_with_the_same_number_is_not_taken_for_a_repeat(self, database: Database) -> None:
         """Else it would be left out, and nobody told."""

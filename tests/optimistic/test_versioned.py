@@ -8,7 +8,7 @@ import pytest
 
 from dibs.errors import Changed, Deleted, Misuse
 from dibs.optimistic import Versioned
-from guards.callers import CallerTests, Database, done
+from guards.callers import SOME, CallerTests, Database, done
 
 KEY = {"id": 42}
 
@@ -21,6 +21,8 @@ async def prepared(database: Database) -> None:
 
 
 class TestVersioned(CallerTests):
+    kinds = SOME
+
     async def test_the_version_that_was_read_is_written_and_raised(self, database: Database) -> None:
         await prepared(database)
         async with database.caller() as caller:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Protocol, TypeAlias
 
+from dibs.core.checks import checked_name
 from dibs.errors import Misuse, StaleFence
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -24,7 +25,7 @@ HEADER = b"fencing-token"
 CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 TITLES = {
-    400: "Invalid fencing token",
+    400: "Bad request for a fenced resource",
     409: "Stale fencing token",
     428: "Fencing token required",
 }
@@ -77,7 +78,11 @@ class FenceMiddleware:
         if fence is None:
             return problem(400, "Fencing-Token is one whole number from 1 to 9223372036854775807, sent once")
         try:
-            answer = self._guard.claim(self._name(scope), fence)
+            name = checked_name(self._name(scope))
+        except Misuse as misuse:  # a path can be longer than a name
+            return problem(400, str(misuse))
+        try:
+            answer = self._guard.claim(name, fence)
             if isinstance(answer, Awaitable):
                 await answer
         except StaleFence as stale:

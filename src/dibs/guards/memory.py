@@ -22,7 +22,8 @@ from dibs.guards.order import (
 class MemoryGuard:
     """Remembers in a dict. Threads and tasks may share it, and ``lock.guarded(guard)`` takes it as it is.
 
-    It forgets with the process: a resource that outlives the process needs a guard that does.
+    It forgets with the process: a resource that outlives the process needs a guard that does. It keeps a mark for
+    each name that it has seen, for ever: names that strangers choose have to be checked before.
     """
 
     def __init__(self, *, one_shot: bool = False, epoch: int = 0) -> None:

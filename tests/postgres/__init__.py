@@ -1,1 +1,0 @@
-"""What dibs does in transactions of the caller's own, on a real PostgreSQL."""
