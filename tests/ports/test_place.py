@@ -75,12 +75,31 @@ def test_a_linked_folder_beside_the_database_is_refused(tmp_path: Path) -> None:
         Place(str(tmp_path / "x.db")).prepare_beside()
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("mode", [0o770, 0o707])
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     with pytest.raises(Misuse, match="chmod go-w"):
         Place(str(tmp_path / "x.db")).prepare()
     tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("stranger", [False, True])
+def test_a_directory_that_all_share_is_refused_with_one_of_ones_own_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stranger: bool
+) -> None:
+    """Also to root, who owns /tmp: nobody is to close it for all others."""
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + stranger)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(Misuse, match=f"a directory of your own, such as sqlite://{tmp_path}/NAME/locks.db$") as caught:
+        Place(str(tmp_path / "x.db")).prepare()
+    assert "chmod" not in str(caught.value)
+    tmp_path.chmod(0o700)
+
+
+def test_what_the_refusal_of_a_shared_directory_names_can_be_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    Place(str(tmp_path / "NAME" / "locks.db")).prepare()
+    assert (tmp_path / "NAME").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,10 +84,23 @@ def _check(path: str, is_kind: object, kind: str) -> None:
     if found.st_uid != os.geteuid():
         raise Misuse(
             f"{path} belongs to user id {found.st_uid} and this process runs as {os.geteuid()}: whoever owns it could "
-            "grant itself any lock; choose a path in a directory of your own"
+            f"grant itself any lock; choose a path in a directory of your own{_example(path, found)}"
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Misuse(
             f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could grant themselves any "
-            f"lock: run chmod go-w on it, or choose a private directory"
+            f"lock: {_remedy(path, found)}"
         )
+
+
+def _remedy(path: str, found: os.stat_result) -> str:
+    """Never to close what is meant for all: root owns /tmp, and without it the machine stands still."""
+    if found.st_mode & stat.S_ISVTX:
+        return f"choose a path in a directory of your own{_example(path, found)}"
+    return "run chmod go-w on it, or choose a private directory"
+
+
+def _example(path: str, found: os.stat_result) -> str:
+    """Where anybody may make a directory, name one: it is made when it is first used, and private."""
+    shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return f", such as sqlite://{path}/NAME/locks.db" if shared else ""
