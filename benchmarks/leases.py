@@ -40,7 +40,11 @@ class Cost(NamedTuple):
 def measure(folder: Path, scale: Scale) -> Answer:
     """Hold them for more than three renewals each, in a process that does nothing else."""
     seconds = 12.0 if scale.quick else 40.0
-    runs = {"dibs": alone(hold, folder, seconds), "dibs, async": alone(hold_async, folder, seconds)}
+    url = f"sqlite://{folder}"
+    runs = {
+        "dibs": alone(hold, f"{url}/leases.db", seconds),
+        "dibs, async": alone(hold_async, f"{url}/leases-async.db", seconds),
+    }
     traced = alone(traced_bytes, folder)
     rows = [
         [
@@ -70,9 +74,9 @@ def _threads(runs: dict[str, Cost]) -> str:
     return ", ".join(f"{cost.threads} ({name})" for name, cost in runs.items())
 
 
-def hold(folder: Path, seconds: float) -> Cost:
+def hold(url: str, seconds: float) -> Cost:
     """Blocking: everything that happens while we sleep is done by the keeper."""
-    with dibs.connect(f"sqlite://{folder}/leases.db") as client:
+    with dibs.connect(url) as client:
         with client.lock("warm"):
             before, began = _resident(), time.perf_counter()
         leases = [client.lock(f"lease {number}", ttl=TTL).acquire() for number in range(COUNT)]
@@ -87,13 +91,13 @@ def hold(folder: Path, seconds: float) -> Cost:
         return Cost(threads, share, memory / 1024 / COUNT, lost, taking, time.perf_counter() - began)
 
 
-def hold_async(folder: Path, seconds: float) -> Cost:
+def hold_async(url: str, seconds: float) -> Cost:
     """The same in an event loop."""
-    return asyncio.run(_hold_async(folder, seconds))
+    return asyncio.run(_hold_async(url, seconds))
 
 
-async def _hold_async(folder: Path, seconds: float) -> Cost:
-    async with dibs.aio.connect(f"sqlite://{folder}/leases-async.db") as client:
+async def _hold_async(url: str, seconds: float) -> Cost:
+    async with dibs.aio.connect(url) as client:
         async with client.lock("warm"):
             before, began = _resident(), time.perf_counter()
         leases = [await client.lock(f"lease {number}", ttl=TTL).acquire() for number in range(COUNT)]

@@ -1,6 +1,6 @@
-"""Measures dibs against other libraries and floors: `make bench`, or `make bench ARGS="--quick handoff"`.
+"""Measures dibs against other libraries and floors: `make bench`, or `make bench ARGS="--quick redis"`.
 
-A full run takes a quarter of an hour and writes docs/benchmarks.md; a quick one only prints. No root is needed.
+A full run takes forty minutes and writes docs/benchmarks.md; a quick one only prints. No root is needed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,34 @@ import time
 from pathlib import Path
 
 import page
+import redis_server
 from locks import missing
 from rounds import FULL, QUICK
 
-QUESTIONS = ["cycle", "memory", "sharing", "handoff", "workers", "leases", "command"]
+EMBEDDED = ["cycle", "memory", "sharing", "handoff", "workers", "leases", "command"]
+
+REDIS = ["redis_cycle", "redis_many", "redis_handoff", "redis_crowd", "redis_asked", "redis_idle", "redis_leases"]
+
+QUESTIONS = [*EMBEDDED, *REDIS]
 
 
 def main() -> None:
     """Ask what was chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("question", nargs="*", help=f"one of {', '.join(QUESTIONS)}; all if none is named")
+    help_text = f"some of {', '.join(QUESTIONS)}, or redis for all about it; all if none is named"
+    parser.add_argument("question", nargs="*", help=help_text)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; prints, and writes nothing")
     args = parser.parse_args()
-    for question in args.question:
+    chosen = [known for name in args.question for known in (REDIS if name == "redis" else [name])] or QUESTIONS
+    for question in chosen:
         if question not in QUESTIONS:
             parser.error(f"there is no question {question!r}; there are {', '.join(QUESTIONS)}")
     if missing():
         print(f"not installed, and therefore not measured: {', '.join(missing())}", file=sys.stderr)
-    for question in args.question or QUESTIONS:
+    if redis_server.program() is None:
+        print(f"there is no redis-server, so these are left out: {', '.join(REDIS)}", file=sys.stderr)
+        chosen = [question for question in chosen if question not in REDIS]
+    for question in chosen:
         ask(question, quick=args.quick)
 
 
