@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 
 from dibs.errors import Misuse, NotAcquired, NotSupported, StaleFence, StoreUnavailable
@@ -388,6 +389,12 @@ def test_the_holder_of_a_session_lock_is_told_by_its_row(postgres: PostgresServe
         assert holder is not None
         assert holder[:7] == (NAME, 7, "host-a", 42, "anna", "nightly", holder.since)
         assert abs(holder.since - time.time()) < 60
+
+
+def test_the_cursors_and_rows_of_the_caller_may_be_of_any_kind(postgres: PostgresServer) -> None:
+    with psycopg.connect(postgres.url, row_factory=dict_row, cursor_factory=psycopg.RawCursor) as conn:
+        assert xact_lock(conn, NAME, timeout=1) > 0
+        assert holds(conn, NAME)
 
 
 def test_sqlalchemy_with_autocommit_is_refused(postgres: PostgresServer) -> None:

@@ -79,6 +79,14 @@ def test_a_block_claims_first_and_seals_last(client: dibs.Client, conn: sqlite3.
         guard.claim(conn, NAME, lease.fence)
 
 
+def test_rows_of_the_caller_may_be_of_any_kind(conn: sqlite3.Connection) -> None:
+    conn.row_factory = sqlite3.Row
+    TableGuard().claim(conn, NAME, 5)
+    conn.row_factory = lambda cursor, row: {}
+    with pytest.raises(StaleFence):
+        TableGuard().check(conn, NAME, 4)
+
+
 def test_a_block_that_fails_leaves_its_transaction_as_it_is(client: dibs.Client, conn: sqlite3.Connection) -> None:
     """The seal is a part of it, and undone with it."""
     guard = TableGuard()

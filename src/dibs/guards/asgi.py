@@ -32,7 +32,10 @@ TITLES = {
 
 
 class Claims(Protocol):
-    """A guard as the door needs it: `MemoryGuard`, or `TableGuard.on` a connection."""
+    """A guard as the door needs it: `MemoryGuard`, or one of yours that takes a connection from a pool.
+
+    Requests come at the same time, and a connection does one thing at a time: ``guard.on(conn)`` is for one user.
+    """
 
     def claim(self, name: str, fence: int, /) -> Awaitable[object] | object:
         """Show a fence; `StaleFence` if it is refused."""

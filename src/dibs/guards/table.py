@@ -90,7 +90,8 @@ class TableGuard:
     async def check(self, conn: Session, name: str, fence: int) -> None:
         """Raise `StaleFence` if a newer fence was here: for what was read, before it is shown to anybody.
 
-        In a transaction it keeps the answer true until the end: newer claims wait.
+        In a transaction it keeps the answer true until the end, since newer claims wait. It locks the row for that,
+        which a read-only transaction may not.
         """
         name, shown = checked_claim(self._epoch, name, fence)
         kept = await self._kept(conn, name, locked=conn.begun())

@@ -64,16 +64,17 @@ class Psycopg(Session):
         self._conn = conn
 
     async def rows(self, sql: str, /, **values: object) -> Rows:
-        """Run it on a cursor of our own: the caller's rows may be made by a factory."""
+        """Run it on a cursor of our own: the caller's cursors and rows may be of any kind."""
         with self._cursor() as cursor:
             cursor.execute(with_names(sql), values)
             found: Rows = cursor.fetchall() if cursor.description else []
             return found
 
     def _cursor(self) -> Any:
-        from psycopg.rows import tuple_row  # noqa: PLC0415 - it has a connection, so it is there
+        import psycopg  # noqa: PLC0415 - it has a connection, so it is there
 
-        return self._conn.cursor(row_factory=tuple_row)
+        kind = psycopg.Cursor if self.blocking else psycopg.AsyncCursor
+        return kind(self._conn, row_factory=psycopg.rows.tuple_row)
 
     def begun(self) -> bool:
         """As the connection says; a failed transaction is one too."""

@@ -99,6 +99,7 @@ async def holds(
 
     It has not if it was rolled back to a savepoint from before the lock: then what is written is not protected.
     """
+    _check_product(conn)
     lock = await target(conn, name, key, namespace)
     return bool((await conn.rows(HELD, key=lock.key))[0][0])
 
@@ -126,8 +127,7 @@ class Facts(NamedTuple):
 
 async def _facts(conn: Session) -> Facts:
     """Look whether the lock can be of use in this transaction."""
-    if conn.product != "postgresql":
-        raise NotSupported(f"xact_lock is a lock of PostgreSQL, and the connection is one of {conn.product}")
+    _check_product(conn)
     if not await conn.lasts():
         raise Misuse("xact_lock lasts until the transaction ends, and this connection is in none: begin one first")
     facts = Facts(*(await conn.rows(FACTS))[0])
@@ -139,6 +139,11 @@ async def _facts(conn: Session) -> Facts:
     if facts.standby:
         raise StoreUnavailable("postgresql:", "this server is a standby: its locks keep nobody on the primary out")
     return facts
+
+
+def _check_product(conn: Session) -> None:
+    if conn.product != "postgresql":
+        raise NotSupported(f"xact_lock is a lock of PostgreSQL, and the connection is one of {conn.product}")
 
 
 async def _take(conn: Session, lock: Target, patience: float | None, facts: Facts, shared: str) -> None:
