@@ -27,9 +27,13 @@ class Call:
 
     __slots__ = ("arguments", "data", "keys", "script")
 
-    def __init__(self, script: Script, keys: tuple[bytes, ...] | list[bytes], *arguments: Argument) -> None:
+    def __init__(
+        self, script: Script, keys: tuple[bytes, ...] | list[bytes], *arguments: Argument, whole: bool = False
+    ) -> None:
+        """*whole*: with the text of the script, because nobody may be there to hear that it is not known."""
         self.script, self.keys, self.arguments = script, keys, arguments
-        self.data = script.call(keys, *arguments)
+        data = script.call(keys, *arguments)
+        self.data = script.in_full(data) if whole else data
 
     def in_full(self) -> bytes:
         """The same for a server that has lost the script."""

@@ -29,6 +29,9 @@ CHUNK = 16_384
 NOT_YET = object()
 """What the parser answers while a reply is incomplete."""
 
+IDLE = 0.01
+"""Seconds after which a bundle is looked at before it is used: a server may have closed its connection."""
+
 MOST_UNDONE = 100
 """Tokens to be given back to a node that cannot be reached; older ones end by their ttl."""
 
@@ -68,6 +71,13 @@ class Bundle:
         self.by_fd: dict[int, int] = {}
         self.undone: list[deque[Call]] = [deque(maxlen=MOST_UNDONE) for _ in range(count)]
         self._failed: list[tuple[float, StoreUnavailable] | None] = [None] * count
+        self.used_at = 0.0
+
+    def wake(self, now: float) -> None:
+        """Read what came while nobody used it: answers that were late, and the end of connections."""
+        if now > self.used_at + IDLE:
+            for fd, _ in self.poll(0):
+                self.read(self.by_fd.get(fd, -1))
 
     def post(self, node: int, owed: Owed, *, behind: bool) -> None:
         """Send; raise `StoreUnavailable` if it was not sent."""
@@ -266,18 +276,24 @@ class BlockingNodes:
         self._idle_ears: list[Ear] = []
 
     def round(self, token: str = "") -> BlockingRound:
-        """Take a bundle."""
+        """Begin a round."""
+        bundle = self._taken(token)
+        bundle.wake(self.now())
+        return BlockingRound(self, bundle)
+
+    def _taken(self, token: str) -> Bundle:
         with self._mutex:
             kept = self._kept.pop(token, None) if token else None
             if kept is not None and kept in self._idle:
                 self._idle.remove(kept)
-                return BlockingRound(self, kept)
+                return kept
             if self._idle:
-                return BlockingRound(self, self._idle.pop())
-        return BlockingRound(self, self._bundle())
+                return self._idle.pop()
+        return self._bundle()
 
     def give(self, bundle: Bundle, keep: str) -> None:
         """Put a bundle back."""
+        bundle.used_at = self.now()
         with self._mutex:
             if keep:
                 if len(self._kept) > 10_000:

@@ -44,6 +44,9 @@ RENEWED_TOGETHER = 100
 STAND_IN = 0.1
 """Seconds after which the second in line asks: the first may stand still."""
 
+SILENCE = 2.0
+"""Seconds after which a node that was not heard is asked whether it still votes."""
+
 LATE = 0.05
 """Seconds by which a step may exceed its budget; an attempt that stood still for longer counts as not made."""
 
@@ -92,7 +95,7 @@ class QuorumStore(Store):
         self._admission = Admission(nodes, self._quorum, runtime, self._shown, wait=options.lost_memory == "wait")
         self._clocks: dict[int, float] = {}  # node to its clock minus ours, in µs
         self._attempts = itertools.count(1)
-        self._last = 0  # the highest fence that we were given
+        self._voted_at: dict[int, float] = {}  # when a node was last heard as one that votes
 
     # --- the steps -----------------------------------------------------------------------------------------
 
@@ -110,13 +113,13 @@ class QuorumStore(Store):
         if ask.queue:
             channel = await self._nodes.expect(ask.token, min(patience, self._left(until) / 2))
         attempt, fence = await self._attempt(ask, channel, patience, until)
-        if attempt.strangers and self._left(until) > 0:
-            let_in = await self._admission.let_in(min(patience, self._left(until) / 2), at_once=not fence)
-            if let_in and not fence:
+        if (attempt.strangers or self._is_silent()) and self._left(until) > 0:
+            seen = await self._admission.let_in(min(patience, self._left(until) / 2), at_once=not fence)
+            self._saw(seen)
+            if seen and not fence and attempt.strangers:
                 attempt, fence = await self._attempt(ask, channel, patience, until)
         if not fence:
             return self._refusal(ask, attempt)
-        self._last = max(self._last, fence)
         if ask.queue:
             self._nodes.forget(ask.token)
         return Grant(fence, ask.ttl)
@@ -281,7 +284,7 @@ class QuorumStore(Store):
                 *(token, ttl, self._proposal(), channel, facts, self._admission.set, attempt),
             ),
             lambda fence: Call(scripts.CONFIRM, (keys.lock, keys.fence, NODE), token, fence),
-            Call(scripts.WITHDRAW, (keys.lock,), token, attempt),
+            Call(scripts.WITHDRAW, (keys.lock,), token, attempt, whole=True),
         )
 
     def _renewal(self, claims: Sequence[Claim]) -> Call:
@@ -299,20 +302,31 @@ class QuorumStore(Store):
         """
         clocks = sorted(self._clocks.values())
         middle = clocks[len(clocks) // 2] if clocks else 0.0
-        return max(self._last + 1, int(self._runtime.now() * 1e6 + middle))
+        return int(self._runtime.now() * 1e6 + middle)
 
     def _learn(self, attempt: Attempt) -> None:
-        now_us = self._runtime.now() * 1e6
+        now = self._runtime.now()
         for node, clock in attempt.clocks:
-            self._clocks[node] = clock - now_us
+            self._clocks[node] = clock - now * 1e6
+            self._voted_at[node] = now
+
+    def _saw(self, seen: Sequence[members.Member | None]) -> None:
+        now = self._runtime.now()
+        for node, member in enumerate(seen):
+            if member is not None:
+                self._clocks[node] = member.now_us - now * 1e6
+                self._voted_at[node] = now
+
+    def _is_silent(self) -> bool:
+        """Whether a node was not heard for so long that it is asked what became of it: who wins without it hears
+        nothing of a node that always answers a little later than the others, or that lost its memory."""
+        since = self._runtime.now() - SILENCE
+        return any(self._voted_at.get(node, 0.0) < since for node in range(self._count))
 
     # --- what is answered ----------------------------------------------------------------------------------
 
     async def _meet(self, patience: float) -> None:
-        now_us = self._runtime.now() * 1e6
-        for node, member in enumerate(await self._admission.meet(patience)):
-            if member is not None:
-                self._clocks[node] = member.now_us - now_us
+        self._saw(await self._admission.meet(patience))
 
     async def _ask_all(
         self, call: Call, within: float, enough: Enough, *, token: str = "", behind: bool = False
@@ -342,14 +356,13 @@ class QuorumStore(Store):
         return replies, causes
 
     def _refusal(self, ask: Ask, attempt: Attempt) -> Busy:
-        """Busy, if others have so many votes, or a majority answered; else the nodes are to blame."""
-        votes = [view.Vote(value, left, int(now_us)) for _, left, now_us, value in attempt.refusals.values()]
+        """Busy, if it is; else the nodes are to blame."""
         yes = vote.votes(attempt.said)
-        missing = self._count - yes - len(votes)
-        blocked = len(votes) > self._count - self._quorum
-        if not blocked and (not votes or yes + len(votes) < self._quorum):
+        if not attempt.is_busy:
             causes = {self._names[node]: cause for node, cause in attempt.causes.items()}
             raise self._unavailable(f"{yes} of {self._count} nodes gave their vote, {self._quorum} are needed", causes)
+        votes = [view.Vote(value, left, int(now_us)) for _, left, now_us, value in attempt.refusals.values()]
+        missing = self._count - yes - len(votes)
         holder = view.holder_of(ask.name, votes, missing, self._quorum)
         free = vote.free_after([each.left_ms / 1000 for each in votes], self._quorum - yes)
         if holder is None:  # the votes are split between some who ask at the same time

@@ -22,6 +22,9 @@ NODE = b"dibs:redlock:node"
 LOOK_AGAIN = 0.5
 """Seconds between two looks at nodes that do not vote."""
 
+GLANCE = 0.1
+"""Seconds that such a look may take: somebody waits for a lock meanwhile."""
+
 
 class Admission:
     """Who votes."""
@@ -39,21 +42,24 @@ class Admission:
         self.set = known or await self._found(seen, causes, patience)
         return seen
 
-    async def let_in(self, patience: float, *, at_once: bool) -> bool:
-        """See whether nodes that do not vote may do so again: at most twice a second, unless *at_once*. Tell it."""
+    async def let_in(self, patience: float, *, at_once: bool) -> list[Member | None]:
+        """See whether nodes that do not vote may do so again: at most twice a second, unless *at_once*.
+
+        Returns what the nodes said; empty if nobody was asked.
+        """
         now = self._runtime.now()
         if now < self._look_at and not at_once:
-            return False
+            return []
         self._look_at = now + LOOK_AGAIN
-        seen, _ = await self.look("note", patience / 2)
+        seen, _ = await self.look("note", min(patience / 2, GLANCE))
         voting = [member for member in seen if member is not None and member.set == self.set]
         calls = {
             node: self._join(member, voting)
             for node, member in enumerate(seen)
             if member is not None and not member.votes and self._may_join(member, seen, voting)
         }
-        replies = await self._say(calls, patience / 2)
-        return 1 in replies.values()
+        await self._say(calls, patience / 2)
+        return seen
 
     def _may_join(self, member: Member, seen: list[Member | None], voting: list[Member]) -> bool:
         if not self._wait or members.was_never_let_in(member, seen, self.set):

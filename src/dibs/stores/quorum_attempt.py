@@ -53,10 +53,12 @@ class Attempt:
                 asking.send(node, self._calls.grant, undo=self._calls.withdraw)
             if await self._decided(asking, patience, until) is Verdict.WON:
                 fence = vote.fence_of(self.said)
-            return fence
         finally:
             if not fence:
                 self.give_back(asking)
+        if not fence:
+            await self._understand(asking, patience, until)
+        return fence
 
     def give_back(self, asking: Round) -> None:
         """Take every vote back that we have or may have, on the connection and behind the request."""
@@ -64,19 +66,31 @@ class Attempt:
             if each >= UNHEARD or isinstance(self.causes.get(node), OutcomeUnknown):
                 asking.send(node, self._calls.withdraw, behind=True)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether others have so many votes that no majority is left, or a majority answered and was not for us."""
+        count, refusals = len(self.said), len(self.refusals)
+        return refusals > count - self._quorum or (refusals > 0 and refusals + vote.votes(self.said) >= self._quorum)
+
     async def _decided(self, asking: Round, patience: float, until: float) -> Verdict:
         end = min(self._now() + patience, until)
-        while True:
-            answer = await asking.next(end)
-            if answer is None:
-                self._give_up_on_the_silent(patience)
-                return Verdict.LOST
+        while (answer := await asking.next(end)) is not None:
             self._hear(answer)
             verdict = vote.verdict(self.said, self._quorum)
             if verdict is not Verdict.OPEN:
                 return verdict
             if self._raise(asking):
                 end = min(self._now() + patience, until)
+        return Verdict.LOST
+
+    async def _understand(self, asking: Round, patience: float, until: float) -> None:
+        """It is lost and given back: listen until it is clear whether others have the lock, or the nodes failed."""
+        end = min(self._now() + patience, until)
+        while UNHEARD in self.said and not self.is_busy and (answer := await asking.next(end)) is not None:
+            self._hear(answer)
+        for node, each in enumerate(self.said):
+            if each == UNHEARD:
+                self.causes[node] = OutcomeUnknown(self._names[node], f"no answer within {patience:.3g} s")
 
     def _raise(self, asking: Round) -> bool:
         """Ask those who have a lower fence to rise; tell whether there were any."""
@@ -95,7 +109,7 @@ class Attempt:
             self.clocks.append((node, int(now_us)))
         elif isinstance(reply, list):
             self._refused(node, reply)
-        else:
+        elif answer.call is not self._calls.withdraw:
             error = refused(self._names[node], reply) if isinstance(reply, hiredis.ReplyError) else reply
             self.causes[node], self.said[node] = error, FAILED
 
@@ -110,11 +124,6 @@ class Attempt:
             if kind == b"stranger":
                 self.strangers.add(node)
             self.causes[node], self.said[node] = StoreUnavailable(self._names[node], why(reply)), FAILED
-
-    def _give_up_on_the_silent(self, patience: float) -> None:
-        for node, each in enumerate(self.said):
-            if each == UNHEARD:
-                self.causes[node] = OutcomeUnknown(self._names[node], f"no answer within {patience:.3g} s")
 
 
 def why(reply: list[Any]) -> str:
