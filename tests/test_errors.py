@@ -37,7 +37,7 @@ ERRORS: dict[DibsError, tuple[str, ...]] = {
     StaleFence("invoice", 7, 9): ("'invoice'", "fence 7", "fence 9", "acquire the lock again"),
     StaleFence("invoice", 7, 7): ("'invoice'", "fence 7", "of the same grant"),
     GuardMissing("invoice", "dibs_guard has no row for it"): ("'invoice'", "cannot be told", "no row for it"),
-    Changed("account id=42", 3, 5): ("account id=42", "version 5", "not 3", "read again"),
+    Changed("account id=42", 3, 5): ("account id=42", "version 5", "not 3", "read it again"),
     Deleted("account id=42", 3): ("account id=42", "not there any more", "version 3"),
     StoreUnavailable("redis://h", "connection refused"): ("redis://h", "connection refused"),
     StoreUnavailable("redlock:", "no quorum", {"h1": OSError("down"), "h2": TimeoutError("slow")}): (
