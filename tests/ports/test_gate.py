@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,3 +104,23 @@ def test_many_threads_are_inside_one_after_the_other(gates: Callable[[], Gate]) 
     for thread in threads:
         thread.join(30)
     assert most == 1
+
+
+def test_ctrl_c_at_any_moment_leaves_it_usable(gates: Callable[[], Gate]) -> None:
+    a, b = gates(), gates()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(400):
+            assert a.enter(5)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0004))
+                while True:
+                    b.enter(0.0001)
+            except KeyboardInterrupt:
+                b.leave()
+            a.leave()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert b.enter(5)
+    b.leave()

@@ -14,19 +14,24 @@ from __future__ import annotations
 
 import fcntl
 import os
+import queue
 import threading
 
 
 class Gate:
-    """A lock file with a timeout, which `flock` does not have: a helper thread, made at need, blocks in its place."""
+    """A lock file with a timeout, which `flock` does not have: a helper thread, made at need, blocks in its place.
+
+    Nothing here is taken in Python code, as the parts of `threading` are that are made of a `threading.Condition`:
+    Ctrl-C between the taking and the ``with`` would leave it taken for ever, and the next to enter would hang.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._state = threading.Condition(threading.Lock())
-        self._asked = threading.Semaphore(0)
+        self._state = threading.Lock()
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._helper: threading.Thread | None = None
         self._pending = False  # the helper is in line; it may have been left there by one who gave up
-        self._wanted = False  # somebody is there to take over what the helper gets
+        self._bed: threading.Lock | None = None  # where somebody sleeps who will take over what the helper gets
         self._ours = False  # the helper got it for us
         self._ended = False
 
@@ -37,14 +42,14 @@ class Gate:
                 if self._try():
                     return True
                 self._send()
-            self._wanted, entered = True, False
-            try:
-                entered = self._state.wait_for(lambda: self._ours, timeout)
-            finally:
-                if self._ours and not entered:  # Ctrl-C
-                    self.leave()
-                self._wanted = self._ours = False
-            return entered
+            bed = self._bed = threading.Lock()
+            bed.acquire()
+        try:
+            bed.acquire(timeout=timeout)
+        finally:
+            with self._state:
+                self._bed, entered, self._ours = None, self._ours, False
+        return entered
 
     def leave(self) -> None:
         """Let the next one in."""
@@ -56,7 +61,7 @@ class Gate:
             self._ended = True
             if not self._pending:
                 os.close(self._fd)
-        self._asked.release()
+        self._asked.put(None)
 
     def leave_to_parent(self) -> None:
         """In a forked child, where the helper does not exist: close our copy and do not unlock it."""
@@ -70,22 +75,24 @@ class Gate:
         return True
 
     def _send(self) -> None:
-        self._pending = True
         if self._helper is None:
-            self._helper = threading.Thread(target=self._stand_in_line, name="dibs sqlite gate", daemon=True)
-            self._helper.start()
-        self._asked.release()
+            helper = threading.Thread(target=self._stand_in_line, name="dibs sqlite gate", daemon=True)
+            helper.start()
+            self._helper = helper
+        self._pending = True
+        self._asked.put(None)
 
     def _stand_in_line(self) -> None:
         while True:
-            self._asked.acquire()
+            self._asked.get()
             if not self._pending:
                 return  # end() woke us
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             with self._state:
-                self._pending, self._ours = False, self._wanted
-                if self._wanted:
-                    self._state.notify()
+                bed, self._bed, self._pending = self._bed, None, False
+                if bed is not None:
+                    self._ours = True
+                    bed.release()
                 else:
                     self.leave()
                 if self._ended:
