@@ -253,7 +253,9 @@ def test_ctrl_c_in_a_body_frees_the_lock(url: str) -> None:
 
 
 ANY_MOMENT = """
-import random, traceback
+import logging, random, traceback
+
+logging.disable()  # a lease that an interrupt dropped is spoken of
 
 def block(lock):
     with lock:
@@ -381,3 +383,128 @@ print("the end")
     began = time.monotonic()
     assert_quiet(script(code, url), "the end")
     assert time.monotonic() - began < 5
+
+
+OUTLIVED = """
+import subprocess
+
+def elsewhere(code):
+    head = "import sys, dibs; client = dibs.connect(sys.argv[1]); "
+    return subprocess.run([sys.executable, "-c", head + code, url], check=True, capture_output=True, text=True).stdout
+
+with client.lock("warm"):
+    pass
+reading, writing = os.pipe()
+if os.fork():
+    os._exit(0)
+os.close(writing)
+PARENT = os.getppid()
+while os.getppid() == PARENT and PARENT != 1:
+    time.sleep(0.005)
+    PARENT = PARENT if os.path.exists(f"/proc/{PARENT}") else 0
+elsewhere("client.holders(); client.close()")  # the last one, as far as it can see, tidies the log away
+lease = client.lock("a").acquire(timeout=1)
+assert elsewhere("print(client.lock('a').try_acquire())").strip() == "None"
+elsewhere("client.close()")
+lease.renew()
+lease.release()
+assert "held" in elsewhere("print(client.lock('a').try_acquire())")
+print("it held alone", flush=True)
+"""
+
+
+def test_a_child_that_outlives_its_parent_holds_beside_nobody(url: str) -> None:
+    assert_quiet(script(OUTLIVED, url), "it held alone")
+
+
+FORKED_UNDER_LOAD = """
+def work(client):
+    while True:
+        with client.lock("busy", ttl=5):
+            pass
+
+others = [client, dibs.connect(url)]
+for each in others * 2:
+    threading.Thread(target=work, args=(each,), daemon=True).start()
+for round in range(30):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)  # a child that hangs is a failure
+        for each in others:
+            with each.lock(f"child {round}", timeout=5):
+                pass
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, f"child {round} ended with {status}"
+print("each child went on", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+def test_a_fork_waits_until_no_thread_is_in_the_middle_of_a_step(url: str, store: str) -> None:
+    assert_quiet(script(FORKED_UNDER_LOAD, url if store == "sqlite" else "memory:"), "each child went on")
+
+
+CLOSED_UNDER_LOAD = """
+import logging
+logging.disable()  # a block that was open says that its release was not delivered
+
+def until_closed(client, name, why):
+    try:
+        while True:
+            with client.lock(name, ttl=5):
+                pass
+    except dibs.Misuse as closed:
+        why.append(str(closed))
+    except dibs.StoreUnavailable as closed:
+        why.append(str(closed))
+
+for _ in range(20):
+    client, other, why = dibs.connect(url), dibs.connect(url), []
+    held = other.lock("held").acquire()
+    threads = [threading.Thread(target=until_closed, args=(client, name, why)) for name in ["x", "x", "y", "held"]]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.02)
+    client.close()
+    held.release()
+    for thread in threads:
+        thread.join(10)
+    assert len(why) == 4, why
+    assert all("closed" in each for each in why), why
+    other.close()
+print("all were told")
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+def test_a_client_can_be_closed_while_threads_use_it(url: str, store: str) -> None:
+    assert_quiet(script(CLOSED_UNDER_LOAD, url if store == "sqlite" else "memory:"), "all were told")
+
+
+IN_A_HANDLER = """
+refused = done = 0
+
+def handle(*_):
+    global refused, done
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        with client.lock("b", timeout=0.01):
+            done += 1
+    except dibs.StoreUnavailable:
+        refused += 1
+
+signal.signal(signal.SIGALRM, handle)
+while not (refused and done > 100):
+    signal.setitimer(signal.ITIMER_REAL, 0.0001)
+    for _ in range(20):
+        with client.lock("a"):
+            pass
+print("it went on")
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+def test_a_signal_handler_may_use_the_client_that_it_interrupts(url: str, store: str) -> None:
+    assert_quiet(script(IN_A_HANDLER, url if store == "sqlite" else "memory:"), "it went on")

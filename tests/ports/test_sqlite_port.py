@@ -179,6 +179,52 @@ def test_an_interrupted_transaction_is_undone(tmp_path: Path) -> None:
     run(port.close())
 
 
+def test_an_interrupt_between_begin_and_who_undoes_it_leaves_the_database_to_others(tmp_path: Path) -> None:
+    port, other = blocking(tmp_path), blocking(tmp_path)
+
+    def interrupted(db: Database) -> None:
+        db.rows("BEGIN IMMEDIATE")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(port.call(1.0, interrupted))
+    run(other.call(0.1, lambda db: db.rows(WAIT)))
+    assert run(port.call(1.0, waiting)) == 1
+    run(port.close())
+    run(other.close())
+
+
+@pytest.mark.parametrize("part", ["Liveness", "Bells"])
+def test_an_interrupt_while_it_is_opened_is_over_at_the_next_step(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    port = blocking(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dibs.ports.sqlite_database.{part}", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(port.call(1.0, one))
+    assert run(port.call(1.0, lambda db: (db.bells, db.process)[1]))
+    run(port.close())
+
+
+def test_a_closed_port_is_not_opened_again(tmp_path: Path) -> None:
+    port = blocking(tmp_path)
+    assert run(port.call(1.0, one)) == 1
+    run(port.close())
+    with pytest.raises(StoreUnavailable, match="closed"):
+        run(port.call(1.0, one))
+
+    async def main(port: WorkerPort) -> None:
+        await port.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await port.call(1.0, one)
+
+    with_worker(tmp_path, main)
+
+
 def test_a_write_that_could_not_be_undone_has_an_unknown_outcome_and_is_over_at_the_next_step(tmp_path: Path) -> None:
     port = blocking(tmp_path)
 

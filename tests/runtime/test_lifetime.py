@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+import threading
 import weakref
 
 from dibs.runtime import lifetime
@@ -31,15 +33,14 @@ def test_the_forgotten_do_not_pile_up() -> None:
     for _ in range(1000):
         lifetime.after_fork(Told().tell)
     gc.collect()
-    lifetime.after_fork(Told().tell)
     assert len(lifetime._forked) < 500
 
 
 def test_each_is_told_once() -> None:
     told = Told()
-    calls: list[weakref.WeakMethod[object]] = []  # type: ignore[type-var]
-    lifetime._add(calls, told.tell)  # type: ignore[arg-type]
-    lifetime._do(calls)  # type: ignore[arg-type]
+    calls: lifetime.Calls = {}
+    lifetime._add(calls, told.tell)
+    lifetime._do(calls)
     assert told.times == 1
 
 
@@ -51,3 +52,33 @@ def test_a_child_is_told_and_its_parent_is_not() -> None:
         os._exit(told.times)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert told.times == 0
+
+
+def test_threads_may_add_at_the_same_time() -> None:
+    def add(part: list[Told]) -> None:
+        for each in part:
+            lifetime.after_fork(each.tell)
+
+    told = [Told() for _ in range(2000)]
+    before = len(lifetime._forked)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=add, args=(part,)) for part in (told[i::4] for i in range(4))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(lifetime._forked) == before + 2000
+
+
+def test_a_fork_is_told_before_and_after_in_the_parent() -> None:
+    before, after = Told(), Told()
+    lifetime.around_fork(before.tell, after.tell)
+    child = os.fork()
+    if child == 0:
+        os._exit(before.times * 10 + after.times)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+    assert (before.times, after.times) == (1, 1)

@@ -71,8 +71,9 @@ class Acquiring:
     async def wait(self) -> tuple[Grant, float]:
         """Ask until it is granted, in line with the others of this client; `NotAcquired` at the deadline."""
         turns, name = self._client.turns, self.ask.name
-        place = turns.join(name)
+        place = turns.place()
         try:
+            turns.join(name, place)
             while await turns.reach(place, self._deadline) and not self._deadline.passed():
                 self.ask = self.ask._replace(queue=True)
                 answer = await self._attempt()
@@ -84,7 +85,11 @@ class Acquiring:
             await self._leave(error)
             raise
         finally:
-            turns.leave(name, place)
+            try:
+                turns.leave(name, place)
+            except BaseException:  # Ctrl-C
+                turns.leave(name, place)
+                raise
 
     def refused(self) -> NotAcquired:
         """The error that says who has it instead."""
@@ -94,6 +99,8 @@ class Acquiring:
     async def _attempt(self) -> tuple[Grant, float] | Busy:
         """Ask until there is an answer. A grant comes with the moment from which its ttl counts."""
         while True:
+            self._client.runtime.enter()
+            self._client.enter()  # it may have been closed while we waited
             now = self._client.runtime.now()
             sent_at = now if self._unsure_since is None else self._unsure_since
             try:
@@ -143,7 +150,7 @@ class Acquiring:
 
     async def _leave(self, error: BaseException) -> None:
         """Give back what may have been taken, and the ticket."""
-        if isinstance(error, Misuse):
+        if isinstance(error, Misuse) and self._busy is None and self._unsure_since is None:
             return  # refused before anything was sent
         if isinstance(error, StoreUnavailable):
             if self.ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:

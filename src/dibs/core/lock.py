@@ -121,7 +121,8 @@ class Lock:
             claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
             lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
             self._client.keep(lease)
-            return lease
+            self._client.enter()  # it may have been closed meanwhile: nobody would renew the lease
         except BaseException:  # Ctrl-C
             self._client.keeper.give_back(ask.name, ask.token, self.ttl)
             raise
+        return lease

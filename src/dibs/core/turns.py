@@ -5,6 +5,7 @@ So a process costs the store one waiter for each name, however many of its threa
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,15 +27,17 @@ class Turns:
         """Whether somebody here waits for *name*."""
         return name in self._lines
 
-    def join(self, name: str) -> Event:
-        """Stand in line for *name*. The event is set when it is our turn; `leave` whatever happens."""
-        place = self._runtime.event()
+    def place(self) -> Event:
+        """A new place to stand in line with. The event is set when it is our turn."""
+        return self._runtime.event()
+
+    def join(self, name: str, place: Event) -> None:
+        """Stand in line for *name*. `leave` whatever happens, also when Ctrl-C comes out of this."""
         with self._mutex:
             line = self._lines.setdefault(name, deque())
             line.append(place)
             if len(line) == 1:
                 place.set()
-        return place
 
     async def reach(self, place: Event, deadline: Deadline) -> bool:
         """Wait for the turn; False if *deadline* came first."""
@@ -45,9 +48,11 @@ class Turns:
     def leave(self, name: str, place: Event) -> None:
         """Go out of the line; if it was our turn, the next one has it."""
         with self._mutex:
-            line = self._lines[name]
-            line.remove(place)
-            if not line:
-                del self._lines[name]
-            else:
-                line[0].set()
+            line = self._lines.get(name)
+            if line is not None:
+                with contextlib.suppress(ValueError):
+                    line.remove(place)
+                if line:
+                    line[0].set()
+                else:
+                    self._lines.pop(name, None)

@@ -5,13 +5,19 @@ It knows nothing of clients, runtimes or URLs. The simulation puts a bad network
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Concatenate, ParamSpec, TypeVar
 
-from dibs.errors import LossReason
+from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Eviction, Holder, LockState
+from dibs.runtime import lifetime
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RESERVED_FOR = 0.1
 """Seconds for which a lock that was let go is kept for the first in line; then anyone may take it."""
@@ -53,99 +59,131 @@ class Record:
     evicted_token: str = ""
 
 
+def step(method: Callable[Concatenate[MemoryServer, P], R]) -> Callable[Concatenate[MemoryServer, P], R]:
+    """Do *method* alone: one step at a time, and none in the middle of another.
+
+    A signal handler runs in the middle of what its thread does: to wait there would never end, and to go ahead could
+    give one lock to two. (No context manager of ours: Ctrl-C at its end would leave it entered.)
+    """
+
+    @functools.wraps(method)
+    def alone(self: MemoryServer, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._mutex:
+            if self._working:
+                raise StoreUnavailable("memory:", "a signal handler cannot use it while its thread does")
+            try:
+                self._working = True
+                return method(self, *args, **kwargs)
+            finally:
+                self._working = False
+
+    return alone
+
+
 class MemoryServer:
     """What a store is on the other side of the wire."""
 
     def __init__(self, now: Callable[[], float], wall_us: Callable[[], int] = unix_us) -> None:
         self._now, self._wall_us = now, wall_us
-        self._mutex = threading.Lock()
+        self._mutex, self._working = threading.RLock(), False
+        lifetime.around_fork(self._before_fork, self._after_fork)
+        lifetime.after_fork(self._forked)
         self._records: dict[tuple[str, str], Record] = {}
 
+    @step
     def grant(
         self, space: str, who: Holder, token: str, ttl: float, *, queue: bool
     ) -> int | tuple[Holder | None, float]:
         """Grant to *token* and return the fence, or return who has it and for how long at most."""
-        with self._mutex:
-            now, record = self._now(), self._records.setdefault((space, who.name), Record())
-            self._end_if_over(record, now)
-            if record.token == token:  # whoever asks counts the ttl from now, so must we: it may be long since granted
-                record.expires_at = max(record.expires_at, now + ttl)
-                return record.fence
-            next_token = next(iter(record.line), token)
-            reserved = RESERVED_FOR - (now - record.free_since)
-            if record.token is None and (next_token == token or reserved <= 0):
-                record.line.pop(next_token, None)  # the first in line: we, or one who let its time pass
-                record.line.pop(token, None)
-                return self._give(record, who, token, now + ttl)
-            if queue and token not in record.line:
-                record.line[token] = Ticket(who._replace(since=self._wall_us() / 1e6))
-            if record.token is None:
-                return record.line[next_token].who, reserved
-            return self._shown(record, now), record.expires_at - now
+        now, record = self._now(), self._records.setdefault((space, who.name), Record())
+        self._end_if_over(record, now)
+        if record.token == token:  # whoever asks counts the ttl from now, so must we: it may be long since granted
+            record.expires_at = max(record.expires_at, now + ttl)
+            return record.fence
+        next_token = next(iter(record.line), token)
+        reserved = RESERVED_FOR - (now - record.free_since)
+        if record.token is None and (next_token == token or reserved <= 0):
+            record.line.pop(next_token, None)  # the first in line: we, or one who let its time pass
+            record.line.pop(token, None)
+            return self._give(record, who, token, now + ttl)
+        if queue and token not in record.line:
+            record.line[token] = Ticket(who._replace(since=self._wall_us() / 1e6))
+        if record.token is None:
+            return record.line[next_token].who, reserved
+        return self._shown(record, now), record.expires_at - now
 
+    @step
     def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
         """Extend the grant of *token* with this *fence*, or say why it is over. It never gets shorter."""
-        with self._mutex:
-            now, record = self._now(), self._records.get((space, name), Record())
-            reason = self._why_not_held(record, token, now)
-            if reason is None and record.fence != fence:  # an ask that came late was granted, after that grant ended
-                reason = LossReason.TAKEN
-            if reason is None:
-                record.expires_at = max(record.expires_at, now + ttl)
-            return reason
+        now, record = self._now(), self._records.get((space, name), Record())
+        reason = self._why_not_held(record, token, now)
+        if reason is None and record.fence != fence:  # an ask that came late was granted, after that grant ended
+            reason = LossReason.TAKEN
+        if reason is None:
+            record.expires_at = max(record.expires_at, now + ttl)
+        return reason
 
+    @step
     def release(self, space: str, name: str, token: str) -> LossReason | None:
         """Take away whatever *token* has, and hint the next in line if the lock is free."""
-        with self._mutex:
-            now, record = self._now(), self._records.get((space, name), Record())
-            reason = self._why_not_held(record, token, now)
-            if reason is None:
-                record.token, record.free_since = None, now
-            had_ticket = record.line.pop(token, None) is not None
-            if reason is None or had_ticket:
-                self._hint_next(record, now)
-            return reason
+        now, record = self._now(), self._records.get((space, name), Record())
+        reason = self._why_not_held(record, token, now)
+        if reason is None:
+            record.token, record.free_since = None, now
+        had_ticket = record.line.pop(token, None) is not None
+        if reason is None or had_ticket:
+            self._hint_next(record, now)
+        return reason
 
+    @step
     def on_hint(self, space: str, name: str, token: str, wake: Wake | None) -> bool:
         """Do *wake* when *token* is hinted; tell whether it was hinted already, or has no ticket."""
-        with self._mutex:
-            ticket = self._records.get((space, name), Record()).line.get(token)
-            if ticket is None:
-                return True
-            ticket.wake, hinted, ticket.hinted = wake, ticket.hinted, False
-            return hinted
+        ticket = self._records.get((space, name), Record()).line.get(token)
+        if ticket is None:
+            return True
+        ticket.wake, hinted, ticket.hinted = wake, ticket.hinted, False
+        return hinted
 
+    @step
     def adopt(self, space: str, who: Holder, token: str) -> None:
         """Show *who* as the holder from now on."""
-        with self._mutex:
-            record = self._records.get((space, who.name), Record())
-            if record.token == token and record.who is not None:
-                record.who = who._replace(fence=record.fence, since=record.who.since)
+        record = self._records.get((space, who.name), Record())
+        if record.token == token and record.who is not None:
+            record.who = who._replace(fence=record.fence, since=record.who.since)
 
+    @step
     def evict(self, space: str, name: str, fence: int, reason: str, by: str) -> bool:
         """Break the grant with *fence*, if it holds."""
-        with self._mutex:
-            now, record = self._now(), self._records.get((space, name), Record())
-            self._end_if_over(record, now)
-            if record.token is None or record.fence != fence:
-                return False
-            record.evicted = Eviction(fence, reason, by, self._wall_us() / 1e6)
-            record.evicted_token, record.token, record.free_since = record.token, None, now
-            self._hint_next(record, now)
-            return True
+        now, record = self._now(), self._records.get((space, name), Record())
+        self._end_if_over(record, now)
+        if record.token is None or record.fence != fence:
+            return False
+        record.evicted = Eviction(fence, reason, by, self._wall_us() / 1e6)
+        record.evicted_token, record.token, record.free_since = record.token, None, now
+        self._hint_next(record, now)
+        return True
 
+    @step
     def show(self, space: str, name: str) -> LockState:
         """All that is known of *name*."""
-        with self._mutex:
-            now, record = self._now(), self._records.get((space, name), Record())
-            self._end_if_over(record, now)
-            waiting = tuple(ticket.who for ticket in record.line.values())
-            return LockState(name, record.fence, self._shown(record, now), waiting, record.evicted)
+        now, record = self._now(), self._records.get((space, name), Record())
+        self._end_if_over(record, now)
+        waiting = tuple(ticket.who for ticket in record.line.values())
+        return LockState(name, record.fence, self._shown(record, now), waiting, record.evicted)
 
+    @step
     def names(self, space: str) -> list[str]:
         """All names that were ever locked in *space*."""
-        with self._mutex:
-            return sorted(name for known, name in self._records if known == space)
+        return sorted(name for known, name in self._records if known == space)
+
+    def _before_fork(self) -> None:
+        self._mutex.acquire()  # else a child could inherit half a step, and a lock that nobody there can open
+
+    def _after_fork(self) -> None:
+        self._mutex.release()
+
+    def _forked(self) -> None:
+        self._mutex = threading.RLock()
 
     def _give(self, record: Record, who: Holder, token: str, expires_at: float) -> int:
         record.fence = max(record.fence + 1, self._wall_us())

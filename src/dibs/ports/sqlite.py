@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple, cast
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.sqlite_database import Database
-from dibs.runtime import Event, Runtime
+from dibs.runtime import Event, Runtime, lifetime
 
 Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
@@ -20,6 +20,12 @@ Step = Callable[[Database, *Ts], T]
 
 LONGEST = 3600.0
 """Seconds: the clocks of the system do not take infinity."""
+
+FORK_PATIENCE = 5.0
+"""Seconds that a fork waits for a step of another thread to end; it usually takes microseconds."""
+
+CLOSE_PATIENCE = 1.0
+"""Seconds that closing waits for a step of another thread to end."""
 
 GRACE = 0.03
 """Seconds that the worker gets on top, so that it is the one to say what went wrong."""
@@ -56,8 +62,9 @@ class BlockingPort:
 
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self.database, self._now = database, runtime.now
-        self._working = False
+        self._working = self._closed = False
         self._new_turn()
+        lifetime.around_fork(self._before_fork, self._after_fork)
 
     async def call(self, within: float, step: Step[*Ts, T], *args: *Ts) -> T:
         """Do *step* here and now."""
@@ -68,6 +75,8 @@ class BlockingPort:
                 raise StoreUnavailable(self.database.url, "another thread of this client has not finished with it")
             if self._working:  # a signal handler, in the middle of a step of the thread that it interrupted
                 raise StoreUnavailable(self.database.url, "a signal handler cannot use it while its thread does")
+            if self._closed:  # while this thread waited: to go on would open it again
+                raise StoreUnavailable(self.database.url, "it was closed by another thread")
             entered = self._working = True
             return self.database.run(until, step, *args)
         finally:
@@ -79,13 +88,31 @@ class BlockingPort:
                 pass  # we did not get it
 
     async def close(self) -> None:
-        """Close the database."""
-        self.database.close()
+        """Close the database, between two steps: SQLite does not survive it in the middle of one."""
+        self._closed = True
+        mine = self._turn.acquire(timeout=CLOSE_PATIENCE)
+        try:
+            if mine and not self._working:
+                self.database.close()
+            else:
+                self.database.end_life()
+        finally:
+            if mine:
+                self._turn.release()
 
     def forked(self) -> None:
         """Forget the parent's connection."""
         self.database.forked()
         self._new_turn()
+
+    def _before_fork(self) -> None:
+        """SQLite forbids a child to inherit a connection: see `Database.rest`."""
+        if self._turn.acquire(timeout=FORK_PATIENCE) and not self._working:
+            self.database.rest()
+
+    def _after_fork(self) -> None:
+        with contextlib.suppress(RuntimeError):  # we did not get it
+            self._turn.release()
 
     def _new_turn(self) -> None:
         """A lock that knows its thread: after Ctrl-C in the moment of taking it, we can tell whether we have it.
@@ -104,11 +131,21 @@ class WorkerPort:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self.database, self._runtime = database, runtime
         self._tasks: queue.SimpleQueue[_Task[Any] | None] | None = None
+        self._closed = False
+        self._turn = threading.RLock()  # the worker's, and that of who forks
+        lifetime.around_fork(self._before_fork, self._after_fork)
 
     async def call(self, within: float, step: Step[*Ts, T], *args: *Ts) -> T:
         """Do *step* in the worker."""
-        database, until = self.database, self._runtime.now() + within
-        task = _Task(lambda: database.run(until, step, *args), self._runtime.event())
+        database, turn, until = self.database, self._turn, self._runtime.now() + within
+        if self._closed:  # while this task waited: to go on would open it again
+            raise StoreUnavailable(database.url, "it was closed by another task")
+
+        def work() -> T:
+            with turn:
+                return database.run(until, step, *args)
+
+        task = _Task(work, self._runtime.event())
         self._worker().put(task)
         if await task.done.wait(min(within + GRACE, LONGEST)):
             return task.result()
@@ -118,6 +155,7 @@ class WorkerPort:
 
     async def close(self) -> None:
         """Close the database when all calls are done, and end the worker."""
+        self._closed = True
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             task = _Task(self.database.close, self._runtime.event())
@@ -127,8 +165,17 @@ class WorkerPort:
 
     def forked(self) -> None:
         """Forget the parent's connection, and its worker, which does not exist here."""
-        self._tasks = None
+        self._tasks, self._turn = None, threading.RLock()
         self.database.forked()
+
+    def _before_fork(self) -> None:
+        """SQLite forbids a child to inherit a connection: see `Database.rest`."""
+        if self._turn.acquire(timeout=FORK_PATIENCE):
+            self.database.rest()
+
+    def _after_fork(self) -> None:
+        with contextlib.suppress(RuntimeError):  # we did not get it
+            self._turn.release()
 
     def _worker(self) -> queue.SimpleQueue[_Task[Any] | None]:
         if self._tasks is None:

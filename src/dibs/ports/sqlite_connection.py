@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -76,20 +76,23 @@ class Connection:
         except sqlite3.Error as exc:
             return self._after(exc, lambda: self._execute(sql, values).rowcount)
 
-    @contextlib.contextmanager
-    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All of it or nothing. Never a read that turns into a write later, which SQLite could refuse at that point."""
-        self.rows(begin)
-        try:
-            yield
-            self.rows("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
+        return _Transaction(self, "BEGIN IMMEDIATE")
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Several reads of the same moment."""
-        return self.transaction("BEGIN")
+        return _Transaction(self, "BEGIN")
+
+    def undo(self) -> None:
+        """Undo what was begun and not ended: else this process would keep SQLite's write lock, for ever."""
+        if not self._sqlite.in_transaction:
+            return  # nothing was, or SQLite has done it already
+        try:
+            self._execute("ROLLBACK")
+        except sqlite3.Error as exc:
+            self.broken = True
+            raise OutcomeUnknown(self._url, f"a write failed and could not be undone ({exc})") from exc
 
     def settle(self) -> None:
         """Remember which log we write to. Called when the database has been read once, so that there is one."""
@@ -133,9 +136,13 @@ class Connection:
         """Somebody writes: queue, and try again and again while we are first. `dibs.ports.gate` says why."""
         gate, since = self._entrance(), self._now()
         while True:
-            inside = gate.enter(max(0.0, min(PATIENCE, self.until - self._now()))) if gate else True
+            inside = gate is None
             try:
+                inside = gate.enter(max(0.0, min(PATIENCE, self.until - self._now()))) if gate else True
                 found = self._attempts(again, since, self.until if inside else 0.0)
+            except BaseException:
+                inside = True  # Ctrl-C may have come between getting in and knowing it
+                raise
             finally:
                 if inside and gate:
                     gate.leave()
@@ -179,15 +186,28 @@ class Connection:
                 "close them, and let no other code open or delete the database file",
             )
 
-    def _roll_back(self) -> None:
-        if not self._sqlite.in_transaction:
-            return  # SQLite has done it already
-        try:
-            self._execute("ROLLBACK")
-        except sqlite3.Error as exc:
-            self.broken = True
-            raise OutcomeUnknown(self._url, f"a write failed and could not be undone ({exc})") from exc
-
     def _failed(self, error: sqlite3.Error) -> StoreUnavailable:
         self.broken = True
         return explained(error, self._url)
+
+
+class _Transaction:
+    """What is executed within happens as a whole or not at all.
+
+    Not a generator: one that Ctrl-C left suspended undoes when it is collected, which may be in the middle of another.
+    """
+
+    __slots__ = ("_begin", "_connection")
+
+    def __init__(self, connection: Connection, begin: str) -> None:
+        self._connection, self._begin = connection, begin
+
+    def __enter__(self) -> None:
+        self._connection.rows(self._begin)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._connection.rows("COMMIT")
+        finally:
+            self._connection.undo()

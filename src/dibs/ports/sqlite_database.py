@@ -83,7 +83,11 @@ class Database:
         if connection is None or connection.broken or connection.adrift():
             connection = self._open(until)
         connection.until = until
-        return step(self, *args)
+        try:
+            return step(self, *args)
+        except BaseException:
+            connection.undo()  # Ctrl-C may come between BEGIN and who would undo it
+            raise
 
     def bell(self, token: str) -> Bell | None:
         """The bell of the one who waits with *token*. Other threads may ask."""
@@ -96,7 +100,16 @@ class Database:
     def close(self) -> None:
         """Close all files; what this client still holds is free from now on."""
         self._disconnect()
-        self._end_life()
+        self.end_life()
+
+    def rest(self) -> None:
+        """Close the database until the next step; what this client holds stays held.
+
+        Before a fork. All connections of a process to one file share SQLite's knowledge of its locks and of its log,
+        so a child that inherits one believes that it has its parent's locks. Nobody else sees them: when the parent
+        had ended, the log was tidied away under the child, which then gave away locks beside all others.
+        """
+        self._disconnect()
 
     def forked(self) -> None:
         """In a forked child: drop all that is the parent's without a trace, and begin anew at the next step."""
@@ -110,9 +123,10 @@ class Database:
 
     def _open(self, until: float) -> Connection:
         self._disconnect()
+        connection = None
         try:
             self.place.prepare()
-            connection = self._connection = Connection(self.place, self.url, self._now)
+            connection = Connection(self.place, self.url, self._now)
             self.rows, self.changed = connection.rows, connection.changed
             self.transaction, self.snapshot = connection.transaction, connection.snapshot
             connection.until = until
@@ -120,12 +134,12 @@ class Database:
             self.place.prepare_beside()
             connection.settle()
             self._appear()
+            self._connection = connection  # only now: Ctrl-C may have left any of this undone
         except OSError as exc:
-            self._disconnect()
             raise self._no_access(exc) from exc
-        except BaseException:
-            self._disconnect()
-            raise
+        finally:
+            if connection is not None and self._connection is not connection:
+                connection.close()
         return connection
 
     def _disconnect(self) -> None:
@@ -137,13 +151,15 @@ class Database:
         """Show that we live, unless we already do: after a reconnect, what we hold stays ours."""
         if self._live is not None and self._live.shown():
             return
-        self._end_life()
-        live = self._live = Liveness(self.place.alive)
-        self._bells = Bells(self.place.bells, live.process)
-        self._bells.sweep(live.sweep())
+        self.end_life()
         self.pid, self.host, self.user, self.boot = os.getpid(), os.uname().nodename, _user(), boot_id()
+        live = Liveness(self.place.alive)
+        bells = Bells(self.place.bells, live.process)
+        bells.sweep(live.sweep())
+        self._bells, self._live = bells, live
 
-    def _end_life(self) -> None:
+    def end_life(self) -> None:
+        """What this client still holds is free from now on."""
         if self._bells is not None:
             self._bells.end()
         if self._live is not None:

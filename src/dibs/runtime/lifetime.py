@@ -6,9 +6,26 @@ import atexit
 import os
 import weakref
 from collections.abc import Callable
+from types import MethodType
 
-_forked: list[weakref.WeakMethod[Callable[[], None]]] = []
-_ending: list[weakref.WeakMethod[Callable[[], None]]] = []
+Calls = dict[int, tuple[weakref.ref[object], Callable[[object], None]]]
+"""By what is one step of a dictionary: threads add at any moment, and the forgotten are taken out in a collection."""
+
+_forking: Calls = {}
+_has_forked: Calls = {}
+_forked: Calls = {}
+_ending: Calls = {}
+_ended = False
+
+
+def around_fork(before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Do *before* in this process ahead of every fork and *after* in it behind, two bound methods, while their
+    owner lives.
+
+    So that no thread is in the middle of something at that moment, which the child could never finish.
+    """
+    _add(_forking, before)
+    _add(_has_forked, after)
 
 
 def after_fork(call: Callable[[], None]) -> None:
@@ -21,17 +38,31 @@ def at_exit(call: Callable[[], None]) -> None:
     _add(_ending, call)
 
 
-def _add(calls: list[weakref.WeakMethod[Callable[[], None]]], call: Callable[[], None]) -> None:
-    calls[:] = [known for known in calls if known() is not None]
-    calls.append(weakref.WeakMethod(call))
+def ending() -> bool:
+    """Whether the end of this interpreter has begun: of the threads only daemons are left, and what was open closes."""
+    return _ended
 
 
-def _do(calls: list[weakref.WeakMethod[Callable[[], None]]]) -> None:
-    for known in list(calls):
-        call = known()
-        if call is not None:
-            call()
+def _end() -> None:
+    global _ended  # noqa: PLW0603 - one interpreter, one end
+    _ended = True
+    _do(_ending)
 
 
-os.register_at_fork(after_in_child=lambda: _do(_forked))
-atexit.register(lambda: _do(_ending))
+def _add(calls: Calls, call: Callable[[], None]) -> None:
+    assert isinstance(call, MethodType)
+    owner = weakref.ref(call.__self__, lambda gone: calls.pop(id(gone), None))
+    calls[id(owner)] = owner, call.__func__
+
+
+def _do(calls: Calls) -> None:
+    for reference, call in list(calls.values()):
+        owner = reference()
+        if owner is not None:
+            call(owner)
+
+
+os.register_at_fork(
+    before=lambda: _do(_forking), after_in_parent=lambda: _do(_has_forked), after_in_child=lambda: _do(_forked)
+)
+atexit.register(_end)

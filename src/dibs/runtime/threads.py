@@ -104,7 +104,13 @@ class ThreadRuntime:
         return _here.thread
 
     def enter(self) -> None:
-        """Blocking clients can be used from every thread."""
+        """Blocking clients can be used from every thread.
+
+        When the interpreter ends, a daemon thread stands still here, as it soon will everywhere: its clients are
+        closed under it, and there is nobody left to tell.
+        """
+        if lifetime.ending() and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
 
     def mutex(self) -> AbstractContextManager[Any]:
         """A lock of `threading`; one that a signal handler may take again, in the middle of the thread's own step."""

@@ -87,7 +87,7 @@ class SQLiteStore(Store):
         until, look = now() + min(within, busy.retry_in), sqlite_next.FIRST_LOOK
         while (left := until - now()) > 0:
             pause = min(look, left)
-            if bell is None:
+            if bell is None or bell.fd < 0:
                 await self._runtime.sleep(pause)
             elif await self._runtime.readable(bell.fd, pause):
                 return bell.hush()
