@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +180,34 @@ def test_a_reader_finishes_the_claim_of_a_holder_that_stands_still(guard: FileGu
     (tmp_path / "data.6.claim").touch()
     assert guard.read() == b"old"
     assert (tmp_path / "data.6.0").exists()
+
+
+def test_holders_that_all_believe_they_hold_the_lock_lose_no_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lock at all, only fences: whatever was accepted is in the number, and what was refused is not."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    fences, accepted = itertools.count(1), list[int]()
+
+    def add() -> None:
+        guard = FileGuard(tmp_path / "data", NAME)
+        for fence in itertools.islice(fences, 60):
+            with suppress(StaleFence):
+                guard.claim(NAME, fence)
+                guard.write(NAME, fence, 1, b"%d" % (int(guard.read() or b"0") + 1))
+                accepted.append(fence)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert int(FileGuard(tmp_path / "data", NAME).read() or b"0") == len(accepted) > 0
 
 
 def test_a_lock_claims_on_acquire(guard: FileGuard) -> None:
