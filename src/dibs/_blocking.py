@@ -1,4 +1,4 @@
-"""The blocking faces: no decisions, only calls of what `dibs.core` does, and the care that Ctrl-C needs around blocks."""
+"""The blocking faces: they decide nothing, call what `dibs.core` does, and take care of Ctrl-C around blocks."""
 
 from __future__ import annotations
 
