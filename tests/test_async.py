@@ -416,3 +416,15 @@ async def is_held(client: dibs.Client, name: str) -> bool:
 
 async def is_free(client: dibs.Client, name: str) -> bool:
     return name not in await names(client)
+
+
+def test_a_client_is_closed_in_its_own_loop_only(url: str) -> None:
+    client = dibs.connect(url)
+
+    async def use() -> None:
+        async with client.lock("a"):
+            pass
+
+    asyncio.run(use())
+    with pytest.raises(Misuse, match="another event loop"):
+        asyncio.run(client.close())

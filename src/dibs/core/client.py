@@ -160,6 +160,7 @@ class Client:
         """Give back all that is held, within two seconds, and close the connections."""
         if self._closed:
             return
+        self.runtime.enter()  # from another event loop it would wait for what only the first can do
         self._closed = True
         held = [lease for ref in self._held.values() if (lease := ref()) is not None]
         await self.keeper.stop(held, CLOSING)
