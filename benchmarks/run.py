@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import page
+import postgres_server
 import redis_server
 from locks import missing
 from rounds import FULL, QUICK
@@ -22,7 +23,9 @@ EMBEDDED = ["cycle", "memory", "sharing", "handoff", "workers", "leases", "comma
 
 REDIS = ["redis_cycle", "redis_many", "redis_handoff", "redis_crowd", "redis_asked", "redis_idle", "redis_leases"]
 
-QUESTIONS = [*EMBEDDED, *REDIS]
+POSTGRES = ["postgres"]
+
+QUESTIONS = [*EMBEDDED, *REDIS, *POSTGRES]
 
 
 def main() -> None:
@@ -41,6 +44,9 @@ def main() -> None:
     if redis_server.program() is None:
         print(f"there is no redis-server, so these are left out: {', '.join(REDIS)}", file=sys.stderr)
         chosen = [question for question in chosen if question not in REDIS]
+    if postgres_server.program("postgres") is None:
+        print(f"there is no postgres, so this is left out: {', '.join(POSTGRES)}", file=sys.stderr)
+        chosen = [question for question in chosen if question not in POSTGRES]
     for question in chosen:
         ask(question, quick=args.quick)
 

@@ -151,7 +151,7 @@ class Holdings:
             return await self._busy(wanted, until)
         key, token = wanted.facts[0], wanted.facts[3]
         first = [[Call(sql.UNLOCK, (key,))]] if doubt else []
-        answer = held.session.run(until, *first, [Call(sql.TRY, (key, token))], [Call(sql.RECORD, wanted.facts)])
+        answer = held.session.run(until, *first, [Call(sql.TRY, (key, token)), Call(sql.RECORD, wanted.facts)])
         tried, recorded = (await self._settled(held, answer, until, doubt=doubt))[-2:]
         if tried[0][0] != wanted.ask.token:
             self.drop(wanted.ask.token)
@@ -238,8 +238,7 @@ class Holdings:
             await session.line_up(
                 until,
                 [Call(sql.FORGET_GONE), Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
-                [Call(sql.LINE_UP, (facts[0], facts[3]))],
-                [Call(sql.RECORD, facts)],
+                [Call(sql.LINE_UP, (facts[0], facts[3])), Call(sql.RECORD, facts)],
             )
             self.endings.watch()
             # Whoever asks later shall not be before us: only when it stands in line has it a place there.

@@ -1,8 +1,8 @@
 """The statements of session locks: the advisory lock itself, and the row that keeps its fence and says who has it.
 
-The lock is PostgreSQL's, so it ends with the session. The row is written after the lock was taken, in a transaction of
-its own, and only if it was: the setting `dibs.got` of the session carries the answer from one to the other, so that
-both travel together.
+The lock is PostgreSQL's, so it ends with the session, and no transaction takes it back. The row is written after the
+lock was taken, only if it was, and is committed before anybody is told: the setting `dibs.got` of the session carries
+the answer from one statement to the other, so that both travel together and are answered together.
 """
 
 # ruff: noqa: S608 - the statements are put together from constants
@@ -55,7 +55,7 @@ RECORD = Statement(
     f"""INSERT INTO dibs_advisory AS a
         (key, namespace, name, fence, token, backend, since, host, pid, login, note)
     SELECT $1::bigint, $2, $3, {MICROS}, $4, pg_backend_pid(), {NOW}, $5, $6::int, $7, $8
-    FROM (SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS relaxed
+    FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '2s', true) OFFSET 0) AS set
     WHERE current_setting('dibs.got', true) = $4
     ON CONFLICT (key) DO UPDATE SET fence = greatest(a.fence + 1, excluded.fence), token = excluded.token,
         backend = excluded.backend, since = excluded.since, host = excluded.host, pid = excluded.pid,
