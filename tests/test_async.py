@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -428,3 +429,22 @@ def test_a_client_is_closed_in_its_own_loop_only(url: str) -> None:
     asyncio.run(use())
     with pytest.raises(Misuse, match="another event loop"):
         asyncio.run(client.close())
+
+
+def test_event_loops_that_ended_leave_no_threads_of_their_default_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIBS_URL", f"sqlite://{tmp_path}/locks.db")
+
+    async def job() -> None:
+        async with dibs.aio.lock("a"):
+            pass
+
+    before = threading.active_count()
+    for _ in range(10):
+        asyncio.run(job())
+    gc.collect()
+    until = time.monotonic() + 10
+    while threading.active_count() > before + 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before + 2  # the last one's, and one that is about to end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable
 from typing import Literal, ParamSpec, TypeVar
 
@@ -18,7 +17,7 @@ from dibs.runtime.asyncio import AsyncioRuntime
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_default_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
+_default_clients: dict[asyncio.AbstractEventLoop, Client] = {}
 
 
 def connect(url: str | object | None = None, *, namespace: str = "default") -> Client:
@@ -39,6 +38,8 @@ def _default_client() -> Client:
         raise Misuse("dibs.aio.lock needs a running event loop; in blocking code use dibs.lock") from exc
     client = _default_clients.get(loop)
     if client is None:
+        for closed in [known for known in list(_default_clients) if known.is_closed()]:
+            _default_clients.pop(closed, None)  # its client can do nothing any more; what it had open is closed with it
         client = _default_clients[loop] = connect()
     return client
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import weakref
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -21,6 +22,8 @@ class Liveness:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.fd, self.process = _appear(folder)
+        self._close = weakref.finalize(self, os.close, self.fd)  # for a client that is forgotten instead of closed
+        self._close.atexit = False
 
     def alive(self, process: str) -> bool:
         """Whether the client with the liveness file *process* is still there."""
@@ -43,7 +46,7 @@ class Liveness:
 
     def end(self) -> None:
         """We are going: whatever we still hold is free, unless a child that inherited our descriptor goes on."""
-        os.close(self.fd)
+        self._close()
         path = os.path.join(self._folder, self.process)
         if not _locked(path):
             with contextlib.suppress(OSError):
@@ -51,7 +54,7 @@ class Liveness:
 
     def leave_to_parent(self) -> None:
         """In a forked child: close our copy. Unlocking, or deleting the file, would end the parent's life."""
-        os.close(self.fd)
+        self._close()
 
 
 def _appear(folder: str) -> tuple[int, str]:
