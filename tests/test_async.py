@@ -437,7 +437,7 @@ def test_event_loops_that_ended_leave_no_threads_of_their_default_clients(
     monkeypatch.setenv("DIBS_URL", f"sqlite://{tmp_path}/locks.db")
 
     async def job() -> None:
-        async with dibs.aio.lock("a"):
+        async with dibs.lock("a"):
             pass
 
     before = threading.active_count()
