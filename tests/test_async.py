@@ -60,7 +60,7 @@ async def until(truth: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_loss_cancels_the_body_and_is_what_comes_out(client: dibs.Client, other: dibs.Client) -> None:
     seen: BaseException | None = None
     with pytest.raises(LeaseLost, match="evicted"):
-        async with client.lock("a", ttl=0.3) as lease:
+        async with client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             try:
                 await asyncio.sleep(SOON)
@@ -78,7 +78,7 @@ async def test_a_loss_cancels_the_body_and_is_what_comes_out(client: dibs.Client
 async def test_on_lost_flag_lets_the_body_run_to_its_end(client: dibs.Client, other: dibs.Client) -> None:
     ended = False
     with pytest.raises(LeaseLost):
-        async with client.lock("a", ttl=0.3, on_lost="flag") as lease:
+        async with client.lock("a", ttl=1.2, on_lost="flag") as lease:
             await evict(other, lease)
             assert await lease.lost.wait(SOON)
             await asyncio.sleep(0.01)
@@ -91,7 +91,7 @@ async def test_a_body_that_answers_the_cancel_with_its_own_error_keeps_it(
     client: dibs.Client, other: dibs.Client
 ) -> None:
     with pytest.raises(ValueError, match="half done") as raised:
-        async with client.lock("a", ttl=0.3) as lease:
+        async with client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             try:
                 await asyncio.sleep(SOON)
@@ -106,7 +106,7 @@ async def test_a_body_that_answers_the_cancel_with_its_own_error_keeps_it(
 @in_a_loop
 async def test_a_body_that_ignores_the_cancel_is_told_at_the_end(client: dibs.Client, other: dibs.Client) -> None:
     with pytest.raises(LeaseLost):
-        async with client.lock("a", ttl=0.3) as lease:
+        async with client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(SOON)
@@ -162,7 +162,7 @@ async def test_an_inner_timeout_still_ends_its_part(client: dibs.Client, other: 
 @in_a_loop
 async def test_a_loss_inside_an_outer_timeout_is_a_loss(client: dibs.Client, other: dibs.Client) -> None:
     with pytest.raises(LeaseLost):
-        async with asyncio.timeout(SOON), client.lock("a", ttl=0.3) as lease:
+        async with asyncio.timeout(SOON), client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             await asyncio.sleep(SOON)
     await asyncio.sleep(0)
@@ -179,7 +179,7 @@ async def test_a_loss_ends_the_tasks_of_a_group_inside(client: dibs.Client, othe
             ended.append(1)
 
     with pytest.raises(LeaseLost):
-        async with client.lock("a", ttl=0.3) as lease, asyncio.TaskGroup() as group:
+        async with client.lock("a", ttl=1.2) as lease, asyncio.TaskGroup() as group:
             group.create_task(part())
             group.create_task(part())
             await evict(other, lease)
@@ -189,7 +189,7 @@ async def test_a_loss_ends_the_tasks_of_a_group_inside(client: dibs.Client, othe
 @in_a_loop
 async def test_a_loss_in_a_task_of_a_group_is_an_error_of_the_group(client: dibs.Client, other: dibs.Client) -> None:
     async def part() -> None:
-        async with client.lock("a", ttl=0.3) as lease:
+        async with client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             await asyncio.sleep(SOON)
 
@@ -206,7 +206,7 @@ async def test_a_loss_in_a_task_of_a_group_is_an_error_of_the_group(client: dibs
 @in_a_loop
 async def test_the_loss_of_an_outer_lock_ends_the_block_inside(client: dibs.Client, other: dibs.Client) -> None:
     with pytest.raises(LeaseLost) as lost:
-        async with client.lock("outer", ttl=0.3) as outer, client.lock("inner"):
+        async with client.lock("outer", ttl=1.2) as outer, client.lock("inner"):
             await evict(other, outer)
             await asyncio.sleep(SOON)
     assert lost.value.name == "outer"
