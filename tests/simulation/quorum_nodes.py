@@ -252,6 +252,10 @@ class SimulatedRound:
     def send(self, node: int, call: Call | Plain, *, undo: Call | None = None, behind: bool = False) -> None:
         self._nodes.deliver(node, call, self, undo)
 
+    def send_all(self, call: Call, *, undo: Call | None = None, behind: bool = False) -> None:
+        for node in range(len(self._nodes.names)):
+            self.send(node, call, undo=undo, behind=behind)
+
     def hear(self, answer: Answer) -> None:
         if not self.ended:
             self._answers.append(answer)

@@ -48,6 +48,10 @@ class Unlucky:
         else:
             self._real.send(node, call, undo=undo, behind=behind)
 
+    def send_all(self, call: Call, *, undo: Call | None = None, behind: bool = False) -> None:
+        for node in range(len(self._names)):
+            self.send(node, call, undo=undo, behind=behind)
+
 
 def contend(url: str, log: Path, mode: str) -> None:
     client = dibs.connect(url)

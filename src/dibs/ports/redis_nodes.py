@@ -8,9 +8,10 @@ answer. Whoever ends a round need not wait for the answers that are still to com
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from dibs.ports.redis_command import Argument, Script, command
+from dibs.ports.redis_command import Argument, Script, bulk, command
 
 OVERDUE = 1.0
 """Seconds without an answer after which a connection counts as dead, and another one is tried."""
@@ -23,21 +24,32 @@ LONGEST_CONNECT = 1.0
 
 
 class Call:
-    """One call of a script; its bytes are made once for all nodes."""
+    """One call of a script. Its bytes are made once for all nodes, and only if it is sent."""
 
-    __slots__ = ("arguments", "data", "keys", "script")
+    __slots__ = ("_data", "_whole", "arguments", "keys", "script")
 
-    def __init__(
-        self, script: Script, keys: tuple[bytes, ...] | list[bytes], *arguments: Argument, whole: bool = False
-    ) -> None:
+    def __init__(self, script: Script, keys: tuple[bytes, ...], *arguments: Argument, whole: bool = False) -> None:
         """*whole*: with the text of the script, because nobody may be there to hear that it is not known."""
-        self.script, self.keys, self.arguments = script, keys, arguments
-        data = script.call(keys, *arguments)
-        self.data = script.in_full(data) if whole else data
+        self.script, self.keys, self.arguments, self._whole = script, keys, arguments, whole
+        self._data = b""
+
+    @property
+    def data(self) -> bytes:
+        """The whole command."""
+        if not self._data:
+            short = head(self.script, self.keys, len(self.arguments)) + b"".join(map(bulk, self.arguments))
+            self._data = self.script.in_full(short) if self._whole else short
+        return self._data
 
     def in_full(self) -> bytes:
         """The same for a server that has lost the script."""
-        return self.script.in_full(self.data)
+        return self.data if self._whole else self.script.in_full(self.data)
+
+
+@lru_cache(maxsize=4096)
+def head(script: Script, keys: tuple[bytes, ...], arguments: int) -> bytes:
+    """The command up to its arguments: the same whenever the same lock is taken."""
+    return script.head(keys, arguments)
 
 
 class Plain:
@@ -70,6 +82,9 @@ class Round(Protocol):
         *undo* is said to the node if the answer does not come and the connection has to be given up. A node that
         owes an answer for too long is not asked, unless *behind*: then it is told behind what it was asked before.
         """
+
+    def send_all(self, call: Call, *, undo: Call | None = None, behind: bool = False) -> None:
+        """The same to every node."""
 
     async def next(self, until: float) -> Answer | None:
         """The next answer; None if there is none up to the moment *until*."""

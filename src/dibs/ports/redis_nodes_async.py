@@ -213,6 +213,11 @@ class AsyncRound:
         except StoreUnavailable as error:
             self._answers.append(Answer(node, call, error))
 
+    def send_all(self, call: Call, *, undo: Call | None = None, behind: bool = False) -> None:
+        """Write to all."""
+        for node in range(len(self._crew.strands)):
+            self.send(node, call, undo=undo, behind=behind)
+
     def hear(self, answer: Answer) -> None:
         """An answer is here."""
         if not self.ended:

@@ -32,6 +32,9 @@ NOT_YET = object()
 IDLE = 0.01
 """Seconds after which a bundle is looked at before it is used: a server may have closed its connection."""
 
+USUAL = {bytes, int}
+"""Kinds of replies that are nothing but an answer: no error, and no message to one who listens."""
+
 MOST_UNDONE = 100
 """Tokens to be given back to a node that cannot be reached; older ones end by their ttl."""
 
@@ -49,14 +52,15 @@ class Owed(NamedTuple):
 class Strand:
     """One connection to one node."""
 
-    __slots__ = ("feed", "next", "owed", "receive", "send", "sock")
+    __slots__ = ("feed", "is_secure", "next", "owed", "receive", "send", "sock")
 
     def __init__(self, sock: Any) -> None:
         reader = hiredis.Reader(notEnoughData=NOT_YET)
         self.sock, self.send, self.receive = sock, sock.send, sock.recv
         self.feed, self.next = reader.feed, reader.gets
         self.owed = deque[Owed]()
-        sock.settimeout(LONGEST_CONNECT if isinstance(sock, ssl.SSLSocket) else 0.0)
+        self.is_secure = isinstance(sock, ssl.SSLSocket)
+        sock.settimeout(LONGEST_CONNECT if self.is_secure else 0.0)
 
 
 class Bundle:
@@ -90,6 +94,29 @@ class Bundle:
         self._write(node, strand, owed.call.data)
         strand.owed.append(owed)
 
+    def post_all(self, owed: Owed, data: bytes, *, behind: bool) -> None:
+        """Send to every node; what `post` does, without a call for each: this is the lock path."""
+        soon = owed.since - self._crew.patience
+        for node, strand in enumerate(self.strands):
+            if strand is None or (strand.owed and strand.owed[0].since < soon):
+                self._post_late(node, owed, behind=behind)
+                continue
+            try:
+                is_sent = strand.send(data) == len(data)
+            except OSError:
+                is_sent = False
+            strand.owed.append(owed)
+            if not is_sent:
+                self.drop(node, StoreUnavailable(self._crew.names[node], "the connection broke"))
+
+    def _post_late(self, node: int, owed: Owed, *, behind: bool) -> None:
+        try:
+            self.post(node, owed, behind=behind)
+        except StoreUnavailable as error:
+            assert owed.round is not None
+            assert owed.call is not None
+            owed.round.answers.append(Answer(node, owed.call, error))
+
     def _look(self, node: int, strand: Strand, now: float, *, behind: bool) -> Strand | None:
         """The strand of a node that owes answers, if it can be used: what has come is read first."""
         late = now - strand.owed[0].since
@@ -115,9 +142,14 @@ class Bundle:
             if not piece:
                 raise ConnectionResetError("the server closed the connection")
             strand.feed(piece)
-            while (reply := strand.next()) is not NOT_YET:
-                self._hand_on(node, strand, reply)
-            if isinstance(strand.sock, ssl.SSLSocket) and strand.sock.pending():
+            owed_all, take = strand.owed, strand.next
+            while (reply := take()) is not NOT_YET:
+                if owed_all and (owed := owed_all[0]).round is not None and reply.__class__ in USUAL:
+                    del owed_all[0]
+                    owed.round.answers.append(Answer(node, owed.call, reply))  # type: ignore[arg-type]
+                else:
+                    self._hand_on(node, strand, reply)
+            if strand.is_secure and strand.sock.pending():
                 self.read(node)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
@@ -222,6 +254,10 @@ class BlockingRound:
             self._bundle.post(node, Owed(self, call, undo, self._crew.now()), behind=behind)
         except StoreUnavailable as error:
             self.answers.append(Answer(node, call, error))
+
+    def send_all(self, call: Call, *, undo: Call | None = None, behind: bool = False) -> None:
+        """Write to all."""
+        self._bundle.post_all(Owed(self, call, undo, self._crew.now()), call.data, behind=behind)
 
     async def next(self, until: float) -> Answer | None:
         """Read whoever answers first."""

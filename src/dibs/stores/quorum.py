@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any
 
 import hiredis
@@ -50,7 +51,7 @@ SILENCE = 2.0
 LATE = 0.05
 """Seconds by which a step may exceed its budget; an attempt that stood still for longer counts as not made."""
 
-Enough = Callable[[Sequence[Any]], bool]
+Enough = Callable[[Collection[Any]], bool]
 
 
 class QuorumStore(Store):
@@ -95,6 +96,7 @@ class QuorumStore(Store):
         self._admission = Admission(nodes, self._quorum, runtime, self._shown, wait=options.lost_memory == "wait")
         self._clocks: dict[int, float] = {}  # node to its clock minus ours, in µs
         self._attempts = itertools.count(1)
+        self._listened_at = 0.0
         self._voted_at: dict[int, float] = {}  # when a node was last heard as one that votes
 
     # --- the steps -----------------------------------------------------------------------------------------
@@ -155,9 +157,8 @@ class QuorumStore(Store):
         place = {id(call): index for index, call in enumerate(calls)}
         asking = self._nodes.round()
         try:
-            for node in range(self._count):
-                for call in calls:
-                    asking.send(node, call)
+            for call in calls:
+                asking.send_all(call)
             while not all(self._renewal_is_decided(replies) for replies in heard):
                 answer = await asking.next(until)
                 if answer is None:
@@ -275,7 +276,7 @@ class QuorumStore(Store):
     def _calls(self, ask: Ask, channel: bytes) -> Calls:
         keys, token = self._naming.keys(ask.name), values.quoted(ask.token)
         ttl = math.ceil(self._options.kept_for(ask.ttl) * 1000)
-        facts = values.facts(here(self._runtime.pid(), ask.name, ask.note))
+        facts = facts_of(self._runtime.pid(), ask.name, ask.note)
         attempt = next(self._attempts)
         return Calls(
             Call(
@@ -293,7 +294,7 @@ class QuorumStore(Store):
             own = self._naming.keys(claim.name)
             keys += [own.lock, own.fence, own.evicted]
             arguments += [math.ceil(self._options.kept_for(claim.ttl) * 1000), values.quoted(claim.token), claim.fence]
-        return Call(scripts.RENEW, keys, *arguments)
+        return Call(scripts.RENEW, tuple(keys), *arguments)
 
     def _proposal(self) -> int:
         """The time, by the clocks of the nodes: then all healthy nodes answer with one and the same fence.
@@ -320,8 +321,11 @@ class QuorumStore(Store):
     def _is_silent(self) -> bool:
         """Whether a node was not heard for so long that it is asked what became of it: who wins without it hears
         nothing of a node that always answers a little later than the others, or that lost its memory."""
-        since = self._runtime.now() - SILENCE
-        return any(self._voted_at.get(node, 0.0) < since for node in range(self._count))
+        now = self._runtime.now()
+        if now < self._listened_at + SILENCE / 2:
+            return False
+        self._listened_at = now
+        return any(self._voted_at.get(node, 0.0) < now - SILENCE for node in range(self._count))
 
     # --- what is answered ----------------------------------------------------------------------------------
 
@@ -337,9 +341,8 @@ class QuorumStore(Store):
         causes: dict[str, BaseException] = {}
         asking = self._nodes.round(token)
         try:
-            for node in range(self._count):
-                asking.send(node, call, behind=behind)
-            while len(replies) + len(causes) < self._count and not enough(list(replies.values())):
+            asking.send_all(call, behind=behind)
+            while len(replies) + len(causes) < self._count and not enough(replies.values()):
                 answer = await asking.next(until)
                 if answer is None:
                     break
@@ -350,7 +353,7 @@ class QuorumStore(Store):
                     replies[answer.node] = reply
         finally:
             asking.end()
-        for node, name in enumerate(self._names):
+        for node, name in enumerate(self._names) if len(replies) < self._quorum else ():
             if node not in replies and name not in causes:
                 causes[name] = OutcomeUnknown(name, f"no answer within {within:.3g} s")
         return replies, causes
@@ -369,8 +372,8 @@ class QuorumStore(Store):
             free = min(free, self._options.retry_delay + self._options.jitter * self._runtime.random())
         return Busy(holder, free)
 
-    def _is_decided(self, said: Sequence[object]) -> bool:
-        held = sum(reply == b"held" for reply in said)
+    def _is_decided(self, said: Collection[object]) -> bool:
+        held = list(said).count(b"held")
         return held >= self._quorum or len(said) - held > self._count - self._quorum
 
     def _renewal_is_decided(self, replies: dict[int, Any]) -> bool:
@@ -428,6 +431,12 @@ class QuorumStore(Store):
                 if member is not None and not member.votes
             ]
         return tuple(remarks)
+
+
+@lru_cache(maxsize=4096)
+def facts_of(pid: int, name: str, note: str) -> str:
+    """Who asks, as text."""
+    return values.facts(here(pid, name, note))
 
 
 def greeting(runtime: Runtime, options: Options) -> list[bytes]:

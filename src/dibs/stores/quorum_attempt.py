@@ -49,8 +49,7 @@ class Attempt:
         """Ask; return the fence, or 0. Whatever was not won is given back, also if this is cancelled."""
         fence = 0
         try:
-            for node in range(len(self.said)):
-                asking.send(node, self._calls.grant, undo=self._calls.withdraw)
+            asking.send_all(self._calls.grant, undo=self._calls.withdraw)
             if await self._decided(asking, patience, until) is Verdict.WON:
                 fence = vote.fence_of(self.said)
         finally:
