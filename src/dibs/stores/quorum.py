@@ -68,18 +68,22 @@ class QuorumStore(Store):
         client_pause=Promise(Effect.FENCED, "The lease ends by the clocks of the nodes, and another gets it."),
         client_crash=Promise(Effect.FREED, "After the ttl."),
         server_restart=Promise(
-            Effect.KEPT,
-            "A minority of nodes may restart or forget: they do not vote until every lease that counted on them is "
-            "over. If a majority does so, the lock rests until it has waited, or somebody reseeds the nodes.",
+            Effect.FREED,
+            "A node that was restarted does not vote until every lease that counted on it is over, so nobody else gets "
+            "the lock. It is kept if a majority is left that has it, else its holder is told by the deadline. If a "
+            "majority forgets, the lock rests until somebody reseeds the nodes.",
         ),
         failover=Promise(
             Effect.FENCED,
             "Nodes are single servers. One that fails over behind its address forgets unnoticed if its replica has "
             "the mark but not the last writes: do not use such nodes.",
         ),
-        partition=Promise(Effect.KEPT, "Whoever reaches a majority goes on; the others are told that they cannot."),
+        partition=Promise(
+            Effect.FREED, "Whoever reaches a majority keeps the lock; a holder that does not is told by its deadline."
+        ),
         clock_jump=Promise(
-            Effect.FENCED, "The clocks of a majority that jump ahead end leases early; one that jumps does not matter."
+            Effect.FENCED,
+            "The vote of a node whose clock jumps ahead ends early: a lease that had a bare majority may be taken.",
         ),
         cannot={
             Ability.ORDER: "each node has a line of its own, and a majority is nobody's turn; see redis: or sqlite:"
