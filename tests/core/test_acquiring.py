@@ -26,6 +26,20 @@ class TestAcquiring(CoreTests):
         assert await holds(world, lease.name) == lease.fence
         await lease.release()
 
+    async def test_where_the_last_ask_had_to_wait_the_first_one_takes_a_ticket(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client, held = world.client(), await world.crashed(world.name(), 30)
+        monkeypatch.setattr(world.wire(client), "crowded", lambda name: name == held.name)
+        waiter = world.begin(lambda: client.lock(held.name).acquire(timeout=5))
+        await world.until(lambda: waiters_are(world, held.name, 1))
+        assert world.asks("grant") == 1
+        await world.store.release(held.name, held.token, STEP)
+        await (await waiter.result()).release()
+        with pytest.raises(NotAcquired):
+            await client.lock((await world.crashed(held.name, 30)).name).acquire(timeout=0)
+        assert await waiters_are(world, held.name, 0)
+
     async def test_whatever_ends_an_ask_whose_grant_is_on_its_way_the_lock_is_given_back(self, world: World) -> None:
         for error in (KeyboardInterrupt(), SystemExit(1), MemoryError(), ValueError("a broken store")):
             client, name = world.client(), world.name()

@@ -186,6 +186,23 @@ class TestFences(RedisKind):
         assert redis_server.command("PTTL", KEY % "a" + ":fence") == -1
 
 
+class TestCrowds(RedisKind):
+    """Who has just had to wait for a name takes a ticket with the next ask, which spares a request for each turn."""
+
+    async def test_a_name_is_crowded_from_a_refusal_until_a_first_ask_is_granted(self, world: World) -> None:
+        store, first, second = world.store, world.ask("a", queue=True), world.ask("a", queue=True)
+        assert isinstance(await store.grant(first, STEP), Grant)
+        assert not store.crowded("a")
+        assert isinstance(await store.grant(second, STEP), Busy)
+        assert store.crowded("a")
+        await store.release("a", first.token, STEP)
+        assert isinstance(await store.grant(second, STEP), Grant)
+        assert store.crowded("a")
+        await store.release("a", second.token, STEP)
+        assert isinstance(await store.grant(world.ask("a", queue=True), STEP), Grant)
+        assert not store.crowded("a")
+
+
 class TestServers(RedisKind):
     """What a server does, and what becomes of the locks."""
 

@@ -57,7 +57,7 @@ class Lock:
         wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
         self._client.enter(self.name)
         call = Acquiring(self._client, self._ask(), wait)
-        if self.name not in self._client.turns or wait == 0:
+        if wait == 0 or not (self.name in self._client.turns or self._client.store.crowded(self.name)):
             answer = await call.once()
             if not isinstance(answer, Busy):
                 return self._leased(call.ask, *answer)

@@ -73,6 +73,7 @@ class RedisStore(Store):
         sharded = self._route.map.sharded
         self._release_script = RELEASE.using("'PUBLISH'", "'SPUBLISH'") if sharded else RELEASE
         self._evict_script = EVICT.using("'PUBLISH'", "'SPUBLISH'") if sharded else EVICT
+        self._crowds: dict[str, str] = {}  # names that the last ask with a ticket was refused, and its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
 
     # --- the steps -----------------------------------------------------------------------------------------
@@ -87,9 +88,13 @@ class RedisStore(Store):
         key, head = known if known is not None else self._grant_head(name, ttl, note, channel)
         reply = await self._route.call(key, GRANT, head + _last(token), within)
         if reply.__class__ is not bytes:
+            if queue:
+                self._crowd(name, token)
             return self._refusal(name, reply)
         if queue:
             self._listening.forget(token)
+            if self._crowds.get(name) != token:  # at the first ask
+                self._crowds.pop(name, None)
         if self._min_replicas:
             await self._confirm(key, ask, within)
         return Grant(int(reply), ttl)
@@ -120,6 +125,10 @@ class RedisStore(Store):
         if token in self._listening:
             self._listening.forget(token)
         return ANSWERS[reply]
+
+    def crowded(self, name: str) -> bool:
+        """Whoever had to wait listens already, so the next ticket is some bytes in the ask; but it is no fast path."""
+        return name in self._crowds
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait to be called. Another program calls nobody when it gives the lock back, so we look by ourselves."""
@@ -172,6 +181,7 @@ class RedisStore(Store):
     def forked(self) -> None:
         """Forget the parent's connections, and who we said we are."""
         self._heads.clear()
+        self._crowds.clear()
         self._route.forked()
         self._listening.forked()
 
@@ -195,6 +205,11 @@ class RedisStore(Store):
         arguments = bulk(b"%d %b" % (_ms(ttl), channel)) + bulk(who)
         head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 3) + arguments
         return self._remember((name, ttl, note, channel), (keys.lock, head))
+
+    def _crowd(self, name: str, token: str) -> None:
+        if len(self._crowds) >= REMEMBERED:
+            self._crowds.clear()
+        self._crowds[name] = token
 
     def _remember(self, what: Any, head: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
         if len(self._heads) >= REMEMBERED:

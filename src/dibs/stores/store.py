@@ -121,6 +121,10 @@ class Store(ABC):
     async def show(self, name: str, within: float) -> LockState:
         """Tell all the store knows of *name*."""
 
+    def crowded(self, name: str) -> bool:
+        """Whether the first ask for *name* should take a ticket: the last one had to, and a ticket costs no request."""
+        return False
+
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """From now on this process is the holder: it is shown as such, and its death may free the lock."""
 

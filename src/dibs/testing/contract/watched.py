@@ -97,6 +97,10 @@ class Watched(Store):
         """Pass it on."""
         return await self._do("show", lambda: self._store.show(name, within), within)
 
+    def crowded(self, name: str) -> bool:
+        """Pass it on."""
+        return self._store.crowded(name)
+
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Pass it on."""
         await self._do("attach", lambda: self._store.attach(claim, note, within), within)
