@@ -67,45 +67,52 @@ end
 """
 
 GRANT = Script(f"""
-local lock, fence, line, tickets, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local token, ttl, proposal, channel, facts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
-{_NOW}{_MINE}
+local lock, fence, node, token = KEYS[1], KEYS[2], KEYS[5], ARGV[1]
 local of = redis.call('HMGET', node, 'set', 'floor', 'highest', 'longest')
 if of[1] ~= ARGV[6] then return {{'stranger', of[1] or ''}} end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local now_text = string.format('%.0f', now)
+local channel, facts = ARGV[4], ARGV[5]
 local value = redis.call('GET', lock)
-if held_by(value, token) then
-  local before, rest = string.match(value, '^dibs:[^!]*!(%d+)(:.*)$')
-  if tonumber(before) < tonumber(ARGV[7]) then
-    redis.call('SET', lock, 'dibs:' .. token .. '!' .. ARGV[7] .. rest, 'KEEPTTL')
-  end
-  if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
-  return string.match(value, '^dibs:[^:]*:(%d+):') .. ' ' .. text(now)
-end
 if value then
+  local own = 'dibs:' .. token .. '!'
+  if string.sub(value, 1, #own) == own then
+    local before, rest = string.match(value, '^dibs:[^!]*!(%d+)(:.*)$')
+    if tonumber(before) < tonumber(ARGV[7]) then redis.call('SET', lock, own .. ARGV[7] .. rest, 'KEEPTTL') end
+    if redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
+    return string.match(rest, '^:(%d+):') .. ' ' .. now_text
+  end
   local left = redis.call('PTTL', lock)
   if left < 0 then return {{'immortal'}} end
   if channel ~= '-' then
-    if not redis.call('ZSCORE', line, token) then redis.call('ZADD', line, text(now), token) end
-    redis.call('HSET', tickets, token, text(now + {TICKET_MS}000) .. ' ' .. channel .. ' ' .. facts)
+    local line, tickets = KEYS[3], KEYS[4]
+    if not redis.call('ZSCORE', line, token) then redis.call('ZADD', line, now_text, token) end
+    local ends = string.format('%.0f', now + {TICKET_MS}000)
+    redis.call('HSET', tickets, token, ends .. ' ' .. channel .. ' ' .. facts)
     redis.call('PEXPIRE', line, {TICKET_MS + 5000})
     redis.call('PEXPIRE', tickets, {TICKET_MS + 5000})
   end
-  return {{'held', left, text(now), value}}
+  return {{'held', left, now_text, value}}
 end
-if proposal > now + {FARTHEST_US} then return {{'ahead', text(now)}} end
-local last = redis.call('GET', fence) or '0'
-local next = math.max((tonumber(last) or 2^53) + 1, (tonumber(of[2]) or 0) + 1, proposal)
+local next, proposal = 2^53, tonumber(ARGV[3])
+if proposal > now + {FARTHEST_US} then return {{'ahead', now_text}} end
+local last = redis.call('GET', fence)
+next = math.max((tonumber(last or '0') or next) + 1, (tonumber(of[2]) or 0) + 1, proposal)
 if next > {HIGHEST_FENCE} then return {{'exhausted', last}} end
 if channel ~= '-' then
-  redis.call('ZREM', line, token)
-  redis.call('HDEL', tickets, token)
+  redis.call('ZREM', KEYS[3], token)
+  redis.call('HDEL', KEYS[4], token)
 end
-redis.call('SET', fence, text(next))
-local whose = 'dibs:' .. token .. '!' .. ARGV[7]
-redis.call('SET', lock, whose .. ':' .. text(next) .. ':' .. text(now) .. ':' .. facts, 'PX', ttl)
-if next > (tonumber(of[3]) or 0) then redis.call('HSET', node, 'highest', text(next + {AHEAD_US})) end
-if ttl > (tonumber(of[4]) or 0) then redis.call('HSET', node, 'longest', ttl) end
-return text(next) .. ' ' .. text(now)
+local next_text = next == proposal and ARGV[3] or string.format('%.0f', next)
+redis.call('SET', fence, next_text)
+local whose = 'dibs:' .. token .. '!' .. ARGV[7] .. ':'
+redis.call('SET', lock, whose .. next_text .. ':' .. now_text .. ':' .. facts, 'PX', ARGV[2])
+if next > (tonumber(of[3]) or 0) then
+  redis.call('HSET', node, 'highest', string.format('%.0f', next + {AHEAD_US}))
+end
+if tonumber(ARGV[2]) > (tonumber(of[4]) or 0) then redis.call('HSET', node, 'longest', ARGV[2]) end
+return next_text .. ' ' .. now_text
 """)
 """lock fence line tickets node; token, ttl, proposal, channel ('' to poll, '-' for no ticket), facts, set, attempt.
 
@@ -160,25 +167,21 @@ return held
 """node, and lock fence evicted of each; ttl, token and fence of each."""
 
 RELEASE = Script(f"""
-local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token = ARGV[1]
-{_MINE}
+local lock, line, tickets, token = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local value = redis.call('GET', lock)
-local ours = held_by(value, token)
+local own = 'dibs:' .. token .. '!'
+local ours = value and string.sub(value, 1, #own) == own
 local waiting = redis.call('ZCARD', line)
-local waited = waiting > 0 and redis.call('ZSCORE', line, token)
-local why = 'held'
-if not ours then why = starts(redis.call('GET', evicted), token .. '!') and 'evicted' or 'taken' end
-if ours then redis.call('DEL', lock) end
-if waited then
-  redis.call('ZREM', line, token)
-  redis.call('HDEL', tickets, token)
+if ours then
+  redis.call('DEL', lock)
+  if waiting == 0 then return 'held' end
 end
-if waiting > 0 and (ours or (waited and not value)) then
-  {_NOW}{_HINT}
-  hint()
-end
-return why
+{_NOW}{_MINE}{_HINT}
+local waited = waiting > 0 and redis.call('ZREM', line, token) == 1
+if waited then redis.call('HDEL', tickets, token) end
+if waiting > 0 and (ours or (waited and not value)) then hint() end
+if ours then return 'held' end
+return starts(redis.call('GET', KEYS[4]), token .. '!') and 'evicted' or 'taken'
 """)
 """lock line tickets evicted; token. Gives back a grant and a ticket, and wakes who waits if the lock is free."""
 
