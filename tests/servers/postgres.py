@@ -150,7 +150,10 @@ class PostgresServer:
         connection = self._connection
 
         def answer() -> bool:
-            found = connection.execute(sql.encode(), values or None)
+            try:
+                found = connection.execute(sql.encode(), values or None)
+            except psycopg.errors.UndefinedTable:  # not there yet
+                return False
             return bool(found.description and (found.fetchone() or (False,))[0])
 
         return answer

@@ -68,8 +68,11 @@ class Port:
         self._begin()
 
     async def _line(self, until: float, token: str) -> Line:
-        with self._mutex:
-            owing = self._owing.pop(token, None)
+        if self._owing:
+            with self._mutex:
+                owing = self._owing.pop(token, None)
+        else:
+            owing = None
         if owing is not None:
             await self._settled(owing, until, token)
             return owing

@@ -28,16 +28,20 @@ class Tripwire:
         return hasattr(select, "epoll") and hasattr(os, "eventfd")
 
     def watch(self, fd: int) -> None:
-        """Watch a socket, until it is closed."""
+        """Watch a socket."""
         self._epoll.register(fd, HUNG_UP)
 
     def ended(self) -> list[int]:
         """The sockets that were ended; each is told once."""
         found = [fd for fd, _ in self._epoll.poll(0) if fd != self._bell]
         for fd in found:
-            with contextlib.suppress(OSError):  # it was closed meanwhile
-                self._epoll.unregister(fd)
+            self.forget(fd)
         return found
+
+    def forget(self, fd: int) -> None:
+        """Do not watch a socket any more. Before it is closed: a child that inherited it would keep it watched."""
+        with contextlib.suppress(OSError):  # it has been told already
+            self._epoll.unregister(fd)
 
     def wake(self) -> None:
         """Wake whoever waits."""

@@ -163,6 +163,9 @@ class PostgresAdvisoryStore(Store):
     # ---------------------------------------------------------------------------------------------------------
 
     def _wanted(self, ask: Ask) -> Wanted:
+        wait = self._holdings.waits.get(ask.token)
+        if wait is not None:  # made when it lined up: a hand-over has no time to lose
+            return wait.wanted
         key, who = advisory_key(self._namespace, ask.name), here(self._runtime.pid(), ask.name, ask.note)
         me = (text(who.host), number(who.pid), text(who.user), text(ask.note))
         return Wanted(ask, key, (number(key), text(self._namespace), text(ask.name), ask.token.encode(), *me))

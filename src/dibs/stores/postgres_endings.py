@@ -127,11 +127,14 @@ class Endings:
         self._holdings.drop(held.token)
         if not held.fence:
             return
-        while len(self.reasons) >= REMEMBERED:
-            self.reasons.pop(next(iter(self.reasons)))
-        self.reasons[held.token] = reason
+        self._remember(held.token, reason)
         if self.tell is not None:
             self.tell(held.name, held.token, reason)
+
+    def _remember(self, token: str, reason: LossReason) -> None:
+        while len(self.reasons) >= REMEMBERED:
+            self.reasons.pop(next(iter(self.reasons)))
+        self.reasons[token] = reason
 
     async def _evicted(self, tokens: list[str]) -> set[str]:
         """Which of them somebody broke on purpose, if that can be found out."""
@@ -149,6 +152,8 @@ class Endings:
 
     def watch(self) -> None:
         """Watch the sockets and the clock, until nothing has been locked for a while."""
+        if self._job is not None:
+            return
         with self._mutex:
             if self._job is None and not self._closed:
                 self._job = self._runtime.spawn(self._run, "dibs sessions")
@@ -209,4 +214,4 @@ class Endings:
         except StoreUnavailable:
             await self.end(held.session)
         else:
-            self.reasons[held.token] = LossReason.EXPIRED
+            self._remember(held.token, LossReason.EXPIRED)

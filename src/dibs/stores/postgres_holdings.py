@@ -70,10 +70,10 @@ class Holding:
 class Wait:
     """A place in the server's line."""
 
-    __slots__ = ("called_at", "holder", "key", "session")
+    __slots__ = ("called_at", "holder", "key", "session", "wanted")
 
-    def __init__(self, session: Session, key: int, last: Holder | None) -> None:
-        self.session, self.key = session, key
+    def __init__(self, session: Session, wanted: Wanted, last: Holder | None) -> None:
+        self.session, self.wanted, self.key = session, wanted, wanted.key
         self.holder = last
         """Who had the lock when we lined up."""
         self.called_at: float | None = None
@@ -233,7 +233,7 @@ class Holdings:
         session = await self.sessions.spare(key, token, until)
         if session is None:
             return
-        self.waits[token] = Wait(session, key, last)
+        self.waits[token] = Wait(session, wanted, last)
         try:
             await session.line_up(
                 until,
@@ -277,12 +277,13 @@ class Holdings:
 
     async def release(self, token: str, until: float) -> LossReason | None:
         """Unlock, or step out of the line."""
-        if await self.step_out(token, until):
+        if token in self.waits and await self.step_out(token, until):
             return LossReason.TAKEN
         held = self.all.get(token)
         if held is None:
             return self.endings.reasons.pop(token, LossReason.TAKEN)
         again, held.given_back = held.given_back, True
+        late = self._runtime.now() >= held.ends_at  # the watch gives it up too, perhaps just now
         try:
             [rows] = await held.session.run(until, [Call(sql.UNLOCK, (number(held.key),))])
         except StoreUnavailable:
@@ -292,6 +293,8 @@ class Holdings:
             return self.endings.reasons.pop(token, LossReason.SESSION_ENDED)
         self.drop(token)
         self.sessions.trim()
+        if late:
+            return LossReason.EXPIRED
         return None if held.fence and (again or rows[0][0] == "t") else LossReason.TAKEN
 
     async def step_out(self, token: str, until: float) -> bool:

@@ -80,6 +80,8 @@ class Sessions:
         """Close *session*: all that is locked in it is free."""
         if session in self._all:
             self._all.remove(session)
+            if self.tripwire is not None:
+                self.tripwire.forget(session.line.fd)
         session.close()
 
     def close(self) -> None:
