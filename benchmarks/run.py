@@ -23,9 +23,11 @@ EMBEDDED = ["cycle", "memory", "sharing", "handoff", "workers", "leases", "comma
 
 REDIS = ["redis_cycle", "redis_many", "redis_handoff", "redis_crowd", "redis_asked", "redis_idle", "redis_leases"]
 
+REDLOCK = ["redlock_cycle"]
+
 POSTGRES = ["postgres"]
 
-QUESTIONS = [*EMBEDDED, *REDIS, *POSTGRES]
+QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES]
 
 
 def main() -> None:
@@ -43,7 +45,7 @@ def main() -> None:
         print(f"not installed, and therefore not measured: {', '.join(missing())}", file=sys.stderr)
     if redis_server.program() is None:
         print(f"there is no redis-server, so these are left out: {', '.join(REDIS)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in REDIS]
+        chosen = [question for question in chosen if question not in [*REDIS, *REDLOCK]]
     if postgres_server.program("postgres") is None:
         print(f"there is no postgres, so this is left out: {', '.join(POSTGRES)}", file=sys.stderr)
         chosen = [question for question in chosen if question not in POSTGRES]
