@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-from dibs.errors import StoreUnavailable
 from dibs.ports.postgres_driver import PGconn, check_libpq, pq
 from dibs.ports.postgres_errors import no_connection
 from dibs.ports.postgres_source import Source
@@ -55,8 +54,3 @@ def _establish(connection: PGconn, now: Callable[[], float], until: float) -> st
             return "no answer in time"
         state = connection.connect_poll()
     return connection.get_error_message() or "the connection broke"
-
-
-def closed(store: str) -> StoreUnavailable:
-    """The error of somebody who waits when the client is closed."""
-    return StoreUnavailable(store, "this client was closed")
