@@ -29,6 +29,7 @@ from dibs.stores import redis_values as values
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.quorum_admission import NODE, Admission
 from dibs.stores.quorum_attempt import Attempt, Calls
+from dibs.stores.quorum_clocks import Clocks
 from dibs.stores.quorum_options import (
     LONGEST_ATTEMPT,
     LONGEST_TTL,
@@ -36,17 +37,12 @@ from dibs.stores.quorum_options import (
     from_redlock_url,
     sources_of,
 )
+from dibs.stores.quorum_renewal import Renewal, grouped, is_decided, settled
 from dibs.stores.redis_keys import Naming
-from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
-
-RENEWED_TOGETHER = 100
-"""Locks in one call of the script: it stays a short step for the node."""
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 STAND_IN = 0.1
 """Seconds after which the second in line asks: the first may stand still."""
-
-SILENCE = 2.0
-"""Seconds after which a node that was not heard is asked whether it still votes."""
 
 LATE = 0.05
 """Seconds by which a step may exceed its budget; an attempt that stood still for longer counts as not made."""
@@ -98,10 +94,8 @@ class QuorumStore(Store):
         self._shown = f"redlock {', '.join(self._names)}"
         self._naming = Naming(namespace, options.key)
         self._admission = Admission(nodes, self._quorum, runtime, self._shown, wait=options.lost_memory == "wait")
-        self._clocks: dict[int, float] = {}  # node to its clock minus ours, in µs
+        self._clocks = Clocks(self._count, runtime.now)
         self._attempts = itertools.count(1)
-        self._listened_at = 0.0
-        self._voted_at: dict[int, float] = {}  # when a node was last heard as one that votes
 
     # --- the steps -----------------------------------------------------------------------------------------
 
@@ -119,9 +113,9 @@ class QuorumStore(Store):
         if ask.queue:
             channel = await self._nodes.expect(ask.token, min(patience, self._left(until) / 2))
         attempt, fence = await self._attempt(ask, channel, patience, until)
-        if (attempt.strangers or self._is_silent()) and self._left(until) > 0:
+        if (attempt.strangers or self._clocks.is_one_silent()) and self._left(until) > 0:
             seen = await self._admission.let_in(min(patience, self._left(until) / 2), at_once=not fence)
-            self._saw(seen)
+            self._clocks.saw(seen)
             if seen and not fence and attempt.strangers:
                 attempt, fence = await self._attempt(ask, channel, patience, until)
         if not fence:
@@ -144,7 +138,7 @@ class QuorumStore(Store):
                 raise OutcomeUnknown(self._shown, "this process stood still while it asked")
         finally:
             asking.end(keep=ask.token if fence else "")
-        self._learn(attempt)
+        self._clocks.heard(attempt.clocks)
         return attempt, fence
 
     def _left(self, until: float) -> float:
@@ -154,26 +148,24 @@ class QuorumStore(Store):
         """One script for a hundred locks on each node; each claim needs a majority of its own."""
         if not claims:
             return []
-        groups = [claims[at : at + RENEWED_TOGETHER] for at in range(0, len(claims), RENEWED_TOGETHER)]
+        groups = grouped(claims)
         calls = [self._renewal(group) for group in groups]
-        heard: list[dict[int, Any]] = [{} for _ in groups]
+        renewal = Renewal(calls, self._count, self._quorum)
         until = self._runtime.now() + min(within, self._options.patience(min(claim.ttl for claim in claims)) * 2)
-        place = {id(call): index for index, call in enumerate(calls)}
         asking = self._nodes.round()
         try:
             for call in calls:
                 asking.send_all(call)
-            while not all(self._renewal_is_decided(replies) for replies in heard):
-                answer = await asking.next(until)
-                if answer is None:
-                    break
-                heard[place[id(answer.call)]][answer.node] = self._good(answer.node, answer.reply)
+            while not renewal.is_decided and (answer := await asking.next(until)) is not None:
+                renewal.hear(answer._replace(reply=self._good(answer.node, answer.reply)))
         finally:
             asking.end()
-        answers: list[Any] = []
-        for group, replies in zip(groups, heard, strict=True):
-            answers += [self._renewed(index, replies) for index in range(len(group))]
-        return _settled(self._shown, answers)
+        answers = [
+            self._unsure(renewal.replies[place]) if (said := renewal.answer(place, index)) is False else said
+            for place, group in enumerate(groups)
+            for index in range(len(group))
+        ]
+        return settled(self._shown, answers)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Give back on all nodes, also where no grant is known: an answer that is to come may say that there is one."""
@@ -301,40 +293,13 @@ class QuorumStore(Store):
         return Call(scripts.RENEW, tuple(keys), *arguments)
 
     def _proposal(self) -> int:
-        """The time, by the clocks of the nodes: then all healthy nodes answer with one and the same fence.
-
-        Nothing that is right depends on it; it spares the second round, and makes the fence rise even if nodes forget.
-        """
-        clocks = sorted(self._clocks.values())
-        middle = clocks[len(clocks) // 2] if clocks else 0.0
-        return int(self._runtime.now() * 1e6 + middle)
-
-    def _learn(self, attempt: Attempt) -> None:
-        now = self._runtime.now()
-        for node, clock in attempt.clocks:
-            self._clocks[node] = clock - now * 1e6
-            self._voted_at[node] = now
-
-    def _saw(self, seen: Sequence[members.Member | None]) -> None:
-        now = self._runtime.now()
-        for node, member in enumerate(seen):
-            if member is not None:
-                self._clocks[node] = member.now_us - now * 1e6
-                self._voted_at[node] = now
-
-    def _is_silent(self) -> bool:
-        """Whether a node was not heard for so long that it is asked what became of it: who wins without it hears
-        nothing of a node that always answers a little later than the others, or that lost its memory."""
-        now = self._runtime.now()
-        if now < self._listened_at + SILENCE / 2:
-            return False
-        self._listened_at = now
-        return any(self._voted_at.get(node, 0.0) < now - SILENCE for node in range(self._count))
+        """The time, by the clocks of the nodes: then all healthy nodes answer with one and the same fence."""
+        return self._clocks.middle_us()
 
     # --- what is answered ----------------------------------------------------------------------------------
 
     async def _meet(self, patience: float) -> None:
-        self._saw(await self._admission.meet(patience))
+        self._clocks.saw(await self._admission.meet(patience))
 
     async def _ask_all(
         self, call: Call, within: float, enough: Enough, *, token: str = "", behind: bool = False
@@ -357,7 +322,7 @@ class QuorumStore(Store):
                     replies[answer.node] = reply
         finally:
             asking.end()
-        for node, name in enumerate(self._names) if len(replies) < self._quorum else ():
+        for node, name in enumerate(self._names) if not enough(replies.values()) else ():
             if node not in replies and name not in causes:
                 causes[name] = OutcomeUnknown(name, f"no answer within {within:.3g} s")
         return replies, causes
@@ -377,31 +342,14 @@ class QuorumStore(Store):
         return Busy(holder, free)
 
     def _is_decided(self, said: Collection[object]) -> bool:
-        held = list(said).count(b"held")
-        return held >= self._quorum or len(said) - held > self._count - self._quorum
+        return is_decided(said, self._count, self._quorum)
 
-    def _renewal_is_decided(self, replies: dict[int, Any]) -> bool:
-        answered = [reply for reply in replies.values() if isinstance(reply, list)]
-        if len(replies) == self._count:
-            return True
-        if len(answered) < self._quorum:
-            return False
-        return all(map(self._is_decided, zip(*answered, strict=True)))
-
-    def _renewed(self, index: int, replies: dict[int, Any]) -> LossReason | StoreUnavailable | None:
-        said = [reply[index] for reply in replies.values() if isinstance(reply, list)]
-        held = said.count(b"held")
-        if held >= self._quorum:
-            return None
-        if len(said) - held > self._count - self._quorum:
-            return LossReason.EVICTED if b"evicted" in said else LossReason.TAKEN
+    def _unsure(self, replies: dict[int, Any]) -> StoreUnavailable:
+        """The error for a claim that neither a majority has renewed nor a majority can be said to have refused."""
         causes = {self._names[n]: r for n, r in replies.items() if isinstance(r, StoreUnavailable)}
-        silent = {
-            name: OutcomeUnknown(name, "no answer in time") for n, name in enumerate(self._names) if n not in replies
-        }
-        return self._unavailable(
-            f"{held} of {self._count} nodes renewed it, {self._quorum} are needed", causes | silent
-        )
+        silent = [name for n, name in enumerate(self._names) if n not in replies]
+        causes |= {name: OutcomeUnknown(name, "no answer in time") for name in silent}
+        return self._unavailable("no majority of its nodes answered the renewal", causes)
 
     def _unavailable(self, problem: str, causes: dict[str, Any]) -> StoreUnavailable:
         """Unknown, if nodes that may have done it could make up what is missing; else it certainly did not happen."""
@@ -483,13 +431,3 @@ def _open(sources: Sequence[Any], namespace: str, runtime: Runtime, options: Opt
     from dibs.ports.redis_nodes_async import AsyncNodes  # noqa: PLC0415 - the one that is needed
 
     return QuorumStore(AsyncNodes(sources, words, runtime, patience), namespace, runtime, options)
-
-
-def _settled(shown: str, answers: list[Any]) -> list[LossReason | None]:
-    """The answers; an error if there is nothing else, and one that carries the others if there is."""
-    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-    if not errors:
-        return answers
-    if len(errors) == len(answers):  # a new one: raising one that our own frames refer to would keep them all alive
-        raise type(errors[0])(shown, errors[0].problem, errors[0].causes)
-    raise PartlyRenewed(shown, errors[0].problem, answers)
