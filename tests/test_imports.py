@@ -66,6 +66,7 @@ takes a part of that."""
 
 NOT_MIRRORED = {
     "contract": "dibs.testing.contract, on every store in every runtime",
+    "interop": "other programs that share keys with us",
     "processes": "the whole, in real processes",
     "servers": "what starts real servers for the tests",
     "simulation": "the whole, in many seeded histories",
