@@ -13,6 +13,7 @@ from redis_locks import (
     DIBS,
     DIBS_ASYNC,
     FIFO,
+    HINT,
     MITHRIL,
     POTTERY,
     PYTHON_REDIS_LOCK,
@@ -28,7 +29,7 @@ AIM = 1.6
 HELD = (0.03, 0.15)
 """Seconds for which the lock is held before it is handed over: at random, so that pollers are met at any phase."""
 
-KINDS = [FIFO, DIBS, DIBS_ASYNC, PYTHON_REDIS_LOCK, MITHRIL, REDIS_PY, POTTERY]
+KINDS = [FIFO, HINT, DIBS, DIBS_ASYNC, PYTHON_REDIS_LOCK, MITHRIL, REDIS_PY, POTTERY]
 
 
 def measure(folder: Path, scale: Scale) -> Answer:

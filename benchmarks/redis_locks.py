@@ -17,7 +17,7 @@ from typing import Any
 
 import dibs
 import dibs.aio
-from redis_floors import FREE, TAKE, AsyncRawLock, FifoLock, Multiplexed, RawLock, calls
+from redis_floors import FREE, TAKE, AsyncRawLock, FifoLock, HintLock, Multiplexed, RawLock, calls
 from redis_server import HOST
 
 Named = Callable[[str], Callable[[], AbstractContextManager[object]]]
@@ -28,7 +28,8 @@ AsyncNamed = Callable[[str], Callable[[], AbstractAsyncContextManager[object]]]
 TTL = 30
 FOR_EVER = 3600
 
-RAW, FIFO, PROTOCOL = "raw socket (floor)", "raw FIFO: Lua + BLPOP (floor)", "asyncio Protocol (floor)"
+RAW, PROTOCOL = "raw socket (floor)", "asyncio Protocol (floor)"
+FIFO, HINT = "raw FIFO: Lua + BLPOP (floor)", "raw FIFO: called, then asks"
 DIBS, DIBS_ASYNC = "dibs", "dibs, async"
 REDIS_PY, REDIS_ASYNCIO = "redis-py Lock", "redis.asyncio Lock"
 PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNC = "python-redis-lock", "pottery", "pottery, async"
@@ -145,6 +146,7 @@ class _InLoop:
 BLOCKING: dict[str, Callable[[int], AbstractContextManager[Named]]] = {
     RAW: _raw,
     FIFO: lambda port: _raw(port, FifoLock),
+    HINT: lambda port: _raw(port, HintLock),
     DIBS: _dibs,
     DIBS_ASYNC: _in_loop,
     REDIS_PY: _redis_py,
