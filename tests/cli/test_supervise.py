@@ -152,7 +152,7 @@ def test_max_hold_kills_a_command_that_does_not_end(box: Sandbox) -> None:
 
 
 def test_the_lock_is_kept_until_the_command_is_gone_after_max_hold(box: Sandbox) -> None:
-    args = ["run", "x", "--ttl", "1.2", "--grace", "0.7", "--max-hold", "0.2", "--"]
+    args = ["run", "x", "--ttl", "6", "--grace", "3", "--max-hold", "0.2", "--"]
     process = box.start(*args, "sh", "-c", STUBBORN)
     until(lambda: box.file("heard").exists())
     assert box.dibs("run", "-n", "x", "--", "true").returncode == 75

@@ -275,6 +275,7 @@ class TestBehindSentinels(BothColours):
     ) -> None:
         client = world.client()
         lease = await client.lock("a").acquire(timeout=0)
+        await world.until(lambda: copied(sentinel, "dibs:{default:a}"))
         old = sentinel.failover()
         assert old is sentinel.master
         with_time = await world.client().lock("b").acquire(timeout=10)
@@ -332,3 +333,8 @@ async def waits(world: World, name: str) -> bool:
 async def happened(fault: Any) -> bool:
     """Whether the fault has hit."""
     return bool(fault.count)
+
+
+async def copied(sentinel: SentinelTrio, key: str) -> bool:
+    """Whether the replica knows *key*."""
+    return bool(sentinel.replica.command("EXISTS", key) == 1)

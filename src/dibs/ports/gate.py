@@ -37,19 +37,12 @@ class Gate:
 
     def enter(self, timeout: float) -> bool:
         """Get in within *timeout* seconds, or tell that we did not."""
-        with self._state:
-            if not self._pending:
-                if self._try():
-                    return True
-                self._send()
-            bed = self._bed = threading.Lock()
-            bed.acquire()
         try:
-            bed.acquire(timeout=timeout)
-        finally:
-            with self._state:
-                self._bed, entered, self._ours = None, self._ours, False
-        return entered
+            return self._enter(timeout)
+        except BaseException:  # Ctrl-C: nobody sleeps here any more, and what the helper got meanwhile is let go
+            self._rise()
+            self.leave()
+            raise
 
     def leave(self) -> None:
         """Let the next one in."""
@@ -66,6 +59,23 @@ class Gate:
     def leave_to_parent(self) -> None:
         """In a forked child, where the helper does not exist: close our copy and do not unlock it."""
         os.close(self._fd)
+
+    def _enter(self, timeout: float) -> bool:
+        with self._state:
+            if not self._pending:
+                if self._try():
+                    return True
+                self._send()
+            bed = self._bed = threading.Lock()
+            bed.acquire()
+        bed.acquire(timeout=timeout)
+        return self._rise()
+
+    def _rise(self) -> bool:
+        """From now on nobody sleeps; tell whether the helper got in for us."""
+        with self._state:
+            self._bed, entered, self._ours = None, self._ours, False
+        return entered
 
     def _try(self) -> bool:
         try:
