@@ -97,6 +97,9 @@ async def hello(line: Line, store: str, until: float, *then: Call) -> tuple[Hell
     *then* are done at once, in a transaction of their own; what they answered is returned too.
     """
     [[row], *answers] = await line.run(until, [Call(HELLO)], then)
+    if row[5] == "t" and row[4] is None:
+        # Tables are found as of now, comments as of the beginning of the statement: somebody made them in between.
+        [[row]] = await line.run(until, [Call(HELLO)])
     pid, standby, commit, complete, comment, there, table, user, schema = row
     found = Hello(int(pid or 0), standby == "t", commit or "on", int(table or 0))
     if standby == "t":
