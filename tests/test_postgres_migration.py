@@ -111,7 +111,7 @@ def test_whoever_waits_keeps_no_snapshot(engine: Engine, postgres: PostgresServe
 
 def test_a_lock_that_was_lost_in_the_middle_is_told_at_the_end(engine: Engine, postgres: PostgresServer) -> None:
     with engine.connect() as conn, pytest.raises(LeaseLost, match="session ended"), migration_lock(conn):
-        postgres.do("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        assert postgres.terminate("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
 
 
 def test_an_error_of_the_migration_comes_out_and_the_lock_is_free(engine: Engine) -> None:

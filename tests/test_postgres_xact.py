@@ -275,7 +275,7 @@ def test_the_end_of_the_session_frees_it(postgres: PostgresServer) -> None:
     """Case 67: what was written is undone with it, so nothing of the dead holder lands later."""
     with transaction(postgres) as conn, transaction(postgres) as other:
         xact_lock(conn, NAME)
-        postgres.do("SELECT pg_terminate_backend(%s)", [conn.info.backend_pid])
+        assert postgres.terminate("SELECT %s::int AS pid", [conn.info.backend_pid])
         assert xact_lock(other, NAME, timeout=5)
         with pytest.raises(psycopg.OperationalError):
             conn.execute("SELECT 1")

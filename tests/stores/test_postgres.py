@@ -258,7 +258,7 @@ def test_waiters_whose_listener_was_terminated_still_get_the_lock(ours: Steps, p
         waiter = threading.Thread(target=wait)
         waiter.start()
         postgres.wait_until("SELECT count(*) = 1 FROM dibs_waiter")
-        postgres.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+        assert postgres.terminate("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
         ours.release(held)
         waiter.join(5)
     assert fences

@@ -142,7 +142,7 @@ def test_the_cap_is_far_below_the_servers_table(start_postgres: Callable[..., Po
 def test_a_holder_whose_backend_is_terminated_is_told_at_once(postgres: PostgresServer, url: str) -> None:
     with dibs.connect(url) as client, dibs.connect(url) as other:
         lease = client.lock("x", ttl=30).acquire()
-        postgres.do("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        assert postgres.terminate("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
         with took(AT_ONCE):
             assert lease.lost.wait(5)
         assert lease.lost_reason is LossReason.SESSION_ENDED
@@ -155,9 +155,7 @@ def test_a_body_is_cancelled_as_soon_as_the_server_ends_the_session(postgres: Po
     async def main() -> None:
         async with dibs.aio.connect(url) as client:
             async with client.lock("x", ttl=30) as lease:
-                await asyncio.to_thread(
-                    postgres.do, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-                )
+                await asyncio.to_thread(postgres.terminate, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
                 await asyncio.sleep(5)
             raise AssertionError(f"{lease} was not lost")
 
