@@ -48,7 +48,7 @@ CONCURRENCY = {
     "os.register_at_fork": "Runtime.after_fork",
 }
 DRIVERS = dict.fromkeys(
-    ["socket", "ssl", "http", "urllib.request", "sqlite3", "redis", "psycopg", "kazoo", "httpx", "httpx2"],
+    ["socket", "ssl", "http", "urllib.request", "sqlite3", "redis", "psycopg", "kazoo", "h11", "httpx", "httpx2"],
     "a port, in dibs/ports",
 )
 

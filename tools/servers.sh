@@ -18,6 +18,7 @@ servers() { # a line each: folder, program that the tests start, Debian package
     need valkey valkey-server valkey-server
     need postgres postgres postgresql
     need pgbouncer pgbouncer pgbouncer
+    need etcd etcd etcd-server
     need openssl openssl openssl # makes the certificates of servers with TLS
 }
 
