@@ -1,10 +1,12 @@
 # Everything a contributor types. It needs make, bash and Python 3.11 or newer; each target makes its own .venv.
 #
 #     make test ARGS="-k fence"     arguments for pytest
+#     make test JOBS=0              in one process, for a debugger
 #     make test PYTHON=python3.13   another Python, after `make clean`
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 4
 
 venv := .venv/.stamp
 bench_venv := .venv-bench/.stamp
@@ -23,7 +25,7 @@ demo: $(venv) ## see two processes contend for a lock, in under a minute and wit
 	@$(bin)/python tools/demo.py
 
 test: $(venv) $(servers) ## run the tests, in random order; ARGS="-k fence" goes to pytest
-	@$(bin)/python -m pytest $(ARGS)
+	@$(bin)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(venv) ## format, lint, types, import rules and docs; changes nothing
 	@echo "check: format" && $(bin)/ruff format --quiet --check . || { echo "make fix corrects that"; exit 1; }

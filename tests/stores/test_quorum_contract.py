@@ -22,6 +22,7 @@ def crew() -> Iterator[list[RedisServer]]:
 
 class Contract(StoreContract):
     runtimes = ("threads", "asyncio")
+    short = 0.5  # a node has a part of it to answer, and a busy machine to do so
 
     def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
         return open_url(url, namespace, runtime)

@@ -14,7 +14,7 @@ from dibs.stores import open_store
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import Store
 from dibs.testing.contract.scenes import SCENES
-from dibs.testing.contract.world import World
+from dibs.testing.contract.world import SHORT, World
 
 Test = Callable[..., Awaitable[None]]
 
@@ -66,6 +66,9 @@ class Fixtures:
     runtimes: ClassVar[tuple[str, ...]] = tuple(SCENES)
     """The runtimes that the store works in."""
 
+    short: ClassVar[float] = SHORT
+    """Seconds: a ttl that tests wait out. Longer for a store that gives each of several servers a small part of it."""
+
     @pytest.fixture
     def url(self) -> str:
         """The URL of a store that is empty, or that nobody else uses."""
@@ -78,7 +81,7 @@ class Fixtures:
     @pytest.fixture
     def world(self, url: str, runtime_name: str) -> World:
         """The world of one test, in one of the runtimes."""
-        return World(SCENES[runtime_name](), functools.partial(self.open_store, url))
+        return World(SCENES[runtime_name](), functools.partial(self.open_store, url), self.short)
 
     @pytest.fixture
     def asyncio_only(self, runtime_name: str) -> None:

@@ -71,8 +71,8 @@ class World:
     store: Store
     """The store without a client before it, for tests of single steps."""
 
-    def __init__(self, scene: Scene, open_store: Callable[[str, Runtime], Store]) -> None:
-        self._scene, self._open = scene, open_store
+    def __init__(self, scene: Scene, open_store: Callable[[str, Runtime], Store], short: float = SHORT) -> None:
+        self._scene, self._open, self._short = scene, open_store, short
         self._names = itertools.count(1)
         self._clients: list[tuple[Client, Watched]] = []
 
@@ -103,7 +103,7 @@ class World:
     @property
     def short(self) -> float:
         """A ttl that is short enough to wait for its end."""
-        return max(SHORT, self.store.shortest_ttl)
+        return max(self._short, self.store.shortest_ttl)
 
     def ask(self, name: str, *, ttl: float = 30.0, queue: bool = False, note: str = "") -> Ask:
         """One attempt, with a token of its own."""
