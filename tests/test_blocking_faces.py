@@ -28,9 +28,9 @@ INSIDE = {
         *("store", "runtime", "entered", "mutex", "keeper", "turns"),
         *("enter", "keep", "forget", "give_back", "step_budget"),
     },
-    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon"},
+    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon", "take_or_recall"},
     guarded.Guarded: {"abandon"},
-    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell"},
+    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell", "end"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),

@@ -15,7 +15,7 @@ from dibs.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from dibs.holder import Eviction, Holder, LockState
+from dibs.holder import Eviction, Holder, LockState, Record
 
 __all__ = [
     "Client",
@@ -32,6 +32,7 @@ __all__ = [
     "NotAcquired",
     "NotSupported",
     "OutcomeUnknown",
+    "Record",
     "StaleFence",
     "StoreUnavailable",
     "connect",

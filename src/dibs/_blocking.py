@@ -18,7 +18,7 @@ from dibs.core.client import DEFAULT_TTL
 from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
 from dibs.core.locked import locked_blocking
 from dibs.errors import LossReason
-from dibs.holder import Holder, LockState
+from dibs.holder import Holder, LockState, Record
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores.guarantees import Guarantees
@@ -253,6 +253,15 @@ class Client:
 
     def evict(self, name: str, *, fence: int, reason: str = "") -> bool:
         return run(self._core.evict(name, fence=fence, reason=reason))
+
+    def record(self, name: str) -> Record | None:
+        return run(self._core.record(name))
+
+    def records(self, prefix: str = "", *, most: int = 100) -> list[Record]:
+        return run(self._core.records(prefix, most=most))
+
+    def forget_record(self, name: str, *, fence: int) -> bool:
+        return run(self._core.forget_record(name, fence=fence))
 
     def inheritable(self) -> tuple[int, ...]:
         return self._core.inheritable()

@@ -19,7 +19,7 @@ from dibs.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from dibs.holder import Eviction, Holder, LockState
+from dibs.holder import Eviction, Holder, LockState, Record
 
 __all__ = [
     "Client",
@@ -36,6 +36,7 @@ __all__ = [
     "NotAcquired",
     "NotSupported",
     "OutcomeUnknown",
+    "Record",
     "StaleFence",
     "StoreUnavailable",
     "connect",

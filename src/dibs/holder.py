@@ -60,6 +60,19 @@ class LockState(NamedTuple):
     """What the store has to say of itself, such as which of its nodes do not vote."""
 
 
+class Record(NamedTuple):
+    """What a holder of a name left there: it outlives the lock, and only the next holders can replace it."""
+
+    name: str
+    fence: int
+    """Of the grant under which it was written."""
+    data: bytes
+    at: float
+    """When it was written: unix time, by the store's clock."""
+    expires_in: float
+    """Seconds until the store forgets it."""
+
+
 @lru_cache(maxsize=8)
 def _place(pid: int) -> tuple[str, int, str]:
     """Host, pid and user of the process *pid*, which is this one."""

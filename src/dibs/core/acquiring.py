@@ -13,6 +13,7 @@ from dibs.core.deadline import Deadline
 from dibs.core.keeper import RETURN_BUDGET
 from dibs.core.loss import valid_until
 from dibs.errors import Misuse, NotAcquired, OutcomeUnknown, StoreUnavailable
+from dibs.holder import Record
 from dibs.stores.store import Ask, Busy, Grant
 
 if TYPE_CHECKING:
@@ -37,6 +38,14 @@ BLIP = 1.0
 """Seconds: if the store failed for less than this when the time was up, its last answer, busy, still counts."""
 
 
+class Recorded(Exception):
+    """Ends an acquire that is answered with the record of the name; see `dibs.core.recording`."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record)
+        self.record = record
+
+
 class Acquiring:
     """The state of one call."""
 
@@ -45,6 +54,7 @@ class Acquiring:
         "_client",
         "_deadline",
         "_failing_since",
+        "_grant",
         "_started",
         "_timeout",
         "_ttl",
@@ -54,6 +64,7 @@ class Acquiring:
 
     def __init__(self, client: Client, ask: Ask, timeout: float | None) -> None:
         self._client, self.ask, self._ttl, self._timeout = client, ask, ask.ttl, timeout
+        self._grant = client.store.grant
         self._started = client.runtime.now()
         self._deadline = Deadline(client.runtime.now, timeout)
         self._unsure_since: float | None = None  # when the first ask was sent whose answer never came
@@ -104,7 +115,7 @@ class Acquiring:
             now = self._client.runtime.now()
             sent_at = now if self._unsure_since is None else self._unsure_since
             try:
-                answer = await self._client.store.grant(self.ask, self._step_budget())
+                answer = await self._grant(self.ask, self._step_budget())
             except StoreUnavailable as error:
                 if isinstance(error, OutcomeUnknown):
                     self._unsure_since = sent_at
@@ -150,8 +161,8 @@ class Acquiring:
 
     async def _leave(self, error: BaseException) -> None:
         """Give back what may have been taken, and the ticket."""
-        if isinstance(error, Misuse) and self._busy is None and self._unsure_since is None:
-            return  # refused before anything was sent
+        if isinstance(error, Misuse | Recorded) and self._busy is None and self._unsure_since is None:
+            return  # refused before anything was sent, or answered with something else than a grant or a place in line
         if isinstance(error, StoreUnavailable):
             if self.ask.queue or isinstance(error, OutcomeUnknown) or self._unsure_since is not None:
                 self._leave_to_keeper()

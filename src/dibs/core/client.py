@@ -22,9 +22,10 @@ from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
+from dibs.core.recording import check_records
 from dibs.core.turns import Turns
 from dibs.errors import LeaseLost, LossReason, Misuse
-from dibs.holder import Holder, LockState
+from dibs.holder import Holder, LockState, Record
 from dibs.runtime import Runtime
 from dibs.stores.guarantees import Guarantees
 from dibs.stores.store import Claim, Store
@@ -34,6 +35,9 @@ R = TypeVar("R")
 
 DEFAULT_TTL = 30.0
 """Seconds: long enough for two retries of a renewal through a short outage, short enough to wait for after a crash."""
+
+MOST_RECORDS = 10_000
+"""Records in one list: all are in memory at once."""
 
 CLOSING = 2.0
 """Seconds that closing may take."""
@@ -155,6 +159,29 @@ class Client:
         """
         self.enter()
         return await self.store.evict(checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP)
+
+    async def record(self, name: str) -> Record | None:
+        """Return what the last holder left under *name*, if it left anything and that is not over."""
+        self.enter()
+        check_records(self.store)
+        return await self.store.record(checked_name(name), LONGEST_STEP)
+
+    async def records(self, prefix: str = "", *, most: int = 100) -> list[Record]:
+        """List the records of names that begin with *prefix*, the latest first, and not more than *most*."""
+        self.enter()
+        check_records(self.store)
+        if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= MOST_RECORDS:
+            raise Misuse(f"most={most!r}: it is a number of records from 1 to {MOST_RECORDS}")
+        return await self.store.records(checked_name(prefix, "prefix") if prefix != "" else "", most, LONGEST_STEP)
+
+    async def forget_record(self, name: str, *, fence: int) -> bool:
+        """Remove the record of *name* that was written under *fence*, if it is there; tell whether it was.
+
+        What it stood for may then be done again.
+        """
+        self.enter()
+        check_records(self.store)
+        return await self.store.forget(checked_name(name), checked_fence(fence), LONGEST_STEP)
 
     async def close(self) -> None:
         """Give back all that is held, within two seconds, and close the connections."""

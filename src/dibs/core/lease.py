@@ -194,11 +194,17 @@ class Lease:
         """Whether *owner*, a task or thread, acquired it and it is still held."""
         return self.owner is owner and self.lost.can_happen
 
+    def end(self, how: str) -> bool:
+        """Give it up here, and leave it to the caller to tell the store; False if it was over already."""
+        if not self.lost.settle():
+            return False
+        self._given_up = how
+        self._client.forget(self)
+        return True
+
     def leave(self) -> None:
         """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
-        if self.lost.settle():
-            self._given_up = "released"
-            self._client.forget(self)
+        if self.end("released"):
             self._client.keeper.give_back(self.name, self.token, self.ttl)
 
     def arm(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dibs.core.acquiring import Acquiring
+from dibs.core.acquiring import Acquiring, Recorded
 from dibs.core.checks import Seconds, checked_timeout
 from dibs.core.guarded import Guard, Guarded
 from dibs.core.lease import Lease
+from dibs.core.recording import Recalling
 from dibs.errors import Misuse
+from dibs.holder import Record
 from dibs.stores.store import Ask, Busy, Claim, Grant
 
 if TYPE_CHECKING:
@@ -80,6 +82,20 @@ class Lock:
         block it is told that no write of ours comes any more, and the lock is given back.
         """
         return Guarded(self, guard)
+
+    async def take_or_recall(self, after: int, timeout: float | None) -> Lease | Record:
+        """Do what `acquire` does, unless the name has a record of a grant after the fence *after*: return that."""
+        self._client.enter(self.name)
+        call = Recalling(self._client, self._ask(), timeout, after)
+        try:
+            answer = await call.once()  # a record answers at once, however many wait
+            if isinstance(answer, Busy):
+                if timeout == 0:
+                    raise call.refused()
+                answer = await call.wait()
+        except Recorded as recorded:
+            return recorded.record
+        return self._leased(call.ask, *answer)
 
     async def __aenter__(self) -> Lease:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""

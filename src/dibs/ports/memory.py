@@ -14,6 +14,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Eviction, Holder, LockState
+from dibs.holder import Record as Left
+from dibs.ports.memory_records import Shelf
 from dibs.runtime import lifetime
 
 P = ParamSpec("P")
@@ -89,9 +91,9 @@ class MemoryServer:
         lifetime.around_fork(self._before_fork, self._after_fork)
         lifetime.after_fork(self._forked)
         self._records: dict[tuple[str, str], Record] = {}
+        self._shelf = Shelf(now, wall_us)
 
-    @step
-    def grant(
+    def _grant(
         self, space: str, who: Holder, token: str, ttl: float, *, queue: bool
     ) -> int | tuple[Holder | None, float]:
         """Grant to *token* and return the fence, or return who has it and for how long at most."""
@@ -112,6 +114,8 @@ class MemoryServer:
             return record.line[next_token].who, reserved
         return self._shown(record, now), record.expires_at - now
 
+    grant = step(_grant)
+
     @step
     def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
         """Extend the grant of *token* with this *fence*, or say why it is over. It never gets shorter."""
@@ -123,8 +127,7 @@ class MemoryServer:
             record.expires_at = max(record.expires_at, now + ttl)
         return reason
 
-    @step
-    def release(self, space: str, name: str, token: str) -> LossReason | None:
+    def _release(self, space: str, name: str, token: str) -> LossReason | None:
         """Take away whatever *token* has, and hint the next in line if the lock is free."""
         now, record = self._now(), self._records.get((space, name), Record())
         reason = self._why_not_held(record, token, now)
@@ -134,6 +137,8 @@ class MemoryServer:
         if reason is None or had_ticket:
             self._hint_next(record, now)
         return reason
+
+    release = step(_release)
 
     @step
     def on_hint(self, space: str, name: str, token: str, wake: Wake | None) -> bool:
@@ -175,6 +180,65 @@ class MemoryServer:
     def names(self, space: str) -> list[str]:
         """All names that were ever locked in *space*."""
         return sorted(name for known, name in self._records if known == space)
+
+    @step
+    def grant_unless_recorded(
+        self, space: str, who: Holder, token: str, ttl: float, after: int, *, queue: bool
+    ) -> int | tuple[Holder | None, float] | Left:
+        """Grant, or return the record if it is of a grant after the fence *after*."""
+        left = self._shelf.find(space, who.name)
+        if left is not None and left.fence > after:
+            return left
+        return self._grant(space, who, token, ttl, queue=queue)
+
+    @step
+    def remember(self, space: str, name: str, token: str, fence: int, data: bytes, keep: float) -> LossReason | None:
+        """Write the record of *name* if *token* holds it with this *fence*."""
+        return self._remember(space, name, token, fence, data, keep)
+
+    @step
+    def finish(self, space: str, name: str, token: str, fence: int, data: bytes, keep: float) -> LossReason | None:
+        """Write it, and give the lock back."""
+        reason = self._remember(space, name, token, fence, data, keep)
+        if reason is None:
+            self._release(space, name, token)
+        return reason
+
+    @step
+    def record(self, space: str, name: str) -> Left | None:
+        """The record of *name*."""
+        return self._shelf.find(space, name)
+
+    @step
+    def records(self, space: str, prefix: str) -> list[Left]:
+        """The records of names that begin with *prefix*."""
+        return self._shelf.all(space, prefix)
+
+    @step
+    def forget(self, space: str, name: str, fence: int) -> bool:
+        """Remove the record that was written under *fence*."""
+        return self._shelf.remove(space, name, fence)
+
+    def _remember(self, space: str, name: str, token: str, fence: int, data: bytes, keep: float) -> LossReason | None:
+        now, record = self._now(), self._records.get((space, name), Record())
+        reason = self._why_not_held(record, token, now)
+        if reason is None and record.fence != fence:
+            reason = LossReason.TAKEN
+        if reason is None:
+            for key in self._shelf.put(space, name, token, fence, data, keep):
+                self._drop_idle(key)
+        elif self._shelf.has(space, name, token, fence, data):  # its answer was lost, and it asks again
+            reason = None
+        return reason
+
+    def _drop_idle(self, key: tuple[str, str]) -> None:
+        """Forget a name whose record is over, or there would be one for each request ever made; time has passed its
+        fence long since."""
+        record = self._records.get(key)
+        if record is not None and not record.line and record.fence < self._wall_us():
+            self._end_if_over(record, self._now())
+            if record.token is None:
+                del self._records[key]
 
     def _before_fork(self) -> None:
         self._mutex.acquire()  # else a child could inherit half a step, and a lock that nobody there can open

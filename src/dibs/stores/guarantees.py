@@ -30,6 +30,8 @@ class Ability(StrEnum):
     """A lease can be detached here and resumed by another process."""
     ORDER = "order"
     """Who came first is served first, and nobody barges past who waits."""
+    RECORDS = "records"
+    """A holder can leave a record, in one step with the end of its lease, and an ask can be answered with it."""
 
 
 class Promise(NamedTuple):

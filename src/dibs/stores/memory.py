@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from dibs.errors import LossReason, Misuse
-from dibs.holder import Holder, LockState, here
+from dibs.holder import Holder, LockState, Record, here
 from dibs.ports.memory import MemoryServer
 from dibs.runtime import Runtime
 from dibs.runtime.clock import boot_time
 from dibs.stores.guarantees import Effect, Guarantees, Promise
-from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store, latest
 
 LONGEST_LISTEN = 0.2
 """Seconds after which a waiter asks again without a hint: the first in line may stand still."""
@@ -82,6 +82,34 @@ class MemoryStore(Store):
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Show this client as the holder."""
         self._server.adopt(self._space, here(self._runtime.pid(), claim.name, note), claim.token)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """Look and take in one step."""
+        who = here(self._runtime.pid(), ask.name, ask.note)
+        answer = self._server.grant_unless_recorded(self._space, who, ask.token, ask.ttl, after, queue=ask.queue)
+        if isinstance(answer, Record):
+            return answer
+        return Grant(answer, ask.ttl) if isinstance(answer, int) else Busy(*answer)
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Write it in one step."""
+        return self._server.remember(self._space, *claim[:3], data, keep)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Write and release in one step."""
+        return self._server.finish(self._space, *claim[:3], data, keep)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Look it up."""
+        return self._server.record(self._space, name)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """List them."""
+        return latest(self._server.records(self._space, prefix), most)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Remove it."""
+        return self._server.forget(self._space, name, fence)
 
     def __repr__(self) -> str:
         return f"memory: namespace {self._space!r}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState, here
+from dibs.holder import Holder, LockState, Record, here
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
 from dibs.ports.postgres_line import Call, Line, Statement
@@ -22,6 +22,7 @@ from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import Asking, who_broke
 from dibs.stores.postgres_facts import holder, state
 from dibs.stores.postgres_options import Options, options_from
+from dibs.stores.postgres_records import Records
 from dibs.stores.postgres_schema import hello
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
 
@@ -68,6 +69,7 @@ class PostgresStore(Store):
         self._port = Port(source, runtime, self._greet, options.connections)
         self._ear = Ear(self._port.open, runtime)
         self._asking = Asking(self._port, self._ear, runtime, namespace)
+        self._records = Records(self._asking, runtime)
 
     def __repr__(self) -> str:
         return f"<PostgresStore {self._shown} namespace={self._namespace!r}>"
@@ -130,6 +132,36 @@ class PostgresStore(Store):
         until, asking = self._runtime.now() + within, self._asking
         values = (*asking.name(claim.name), claim.token.encode(), *asking.me(note))
         await self._port.do(until, [Call(sql.ATTACH, values)], token=claim.token)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """One upsert if the lock is free, nobody waits, and there is no record."""
+        until = self._runtime.now() + within
+        try:
+            return await self._records.grant(ask, after, until)
+        except OutcomeUnknown:  # see `grant`
+            if until - self._runtime.now() < within / 2:
+                raise
+            return await self._records.grant(ask, after, until)
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One update."""
+        return await self._records.remember(claim, data, keep, self._runtime.now() + within)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One update, and one NOTIFY if somebody waits."""
+        return await self._records.finish(claim, data, keep, self._runtime.now() + within)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Read the row."""
+        return await self._records.find(name, self._runtime.now() + within)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Read the rows, the latest first."""
+        return await self._records.list(prefix, most, self._runtime.now() + within)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Compare the fence and empty the columns in one update."""
+        return await self._records.forget(name, fence, self._runtime.now() + within)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -70,6 +70,7 @@ class PostgresAdvisoryStore(Store):
         cannot={
             Ability.EXPIRY: "the lock lasts as long as its session; take postgresql:// for leases that end by time",
             Ability.HANDOVER: "the lock belongs to one session; take postgresql:// to hand a lease to another process",
+            Ability.RECORDS: "the lock has no row of its own that a record could be in; take postgresql://",
         },
     )
 

@@ -7,8 +7,8 @@ import contextlib
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Holder, here
 from dibs.ports.postgres import Port
-from dibs.ports.postgres_ear import Ear, Listener
-from dibs.ports.postgres_line import Call, Row, Transaction, Value
+from dibs.ports.postgres_ear import Ear
+from dibs.ports.postgres_line import Call, Row, Rows, Transaction, Value
 from dibs.ports.postgres_values import number, text
 from dibs.runtime import Runtime
 from dibs.stores import postgres_grant as sql
@@ -59,33 +59,52 @@ class Asking:
             return await self._decide(ask, until) or await self._take(ask, until) or await self._insist(ask, until)
         return await self._take(ask, until) or await self._look(ask, until) or await self._insist(ask, until)
 
+    def taking(self, ask: Ask) -> tuple[bytes, ...]:
+        """The values of the upsert."""
+        return (*self.name(ask.name), ask.token.encode(), number(ask.ttl), *self.me(ask.note))
+
     async def _take(self, ask: Ask, until: float) -> Grant | None:
-        values = (*self.name(ask.name), ask.token.encode(), number(ask.ttl), *self.me(ask.note))
-        [rows] = await self.port.do(until, [Call(sql.TAKE, values)], token=ask.token)
+        [rows] = await self.port.do(until, [Call(sql.TAKE, self.taking(ask))], token=ask.token)
         return Grant(int(rows[0][0] or 0), ask.ttl) if rows else None
 
     async def _look(self, ask: Ask, until: float) -> Busy | None:
         """Who else has it; None if that takes a decision."""
-        values = (*self.name(ask.name), ask.token.encode())
-        [rows] = await self.port.do(until, [Call(sql.ANSWER, values)], token=ask.token)
+        [rows] = await self.port.do(until, [self.answer(ask)], token=ask.token)
+        return self.held_by_another(ask, rows)
+
+    def answer(self, ask: Ask) -> Call:
+        """Look at the row."""
+        return Call(sql.ANSWER, (*self.name(ask.name), ask.token.encode()))
+
+    def held_by_another(self, ask: Ask, rows: Rows) -> Busy | None:
+        """What that look says, if it says that another holds the lock."""
         return self._refusal(ask, rows[0]) if rows and rows[0][9] == "t" and rows[0][8] != ask.token else None
 
     async def _insist(self, ask: Ask, until: float) -> Grant | Busy:
         answer = await self._decide(ask, until)
         if answer is None:
-            raise StoreUnavailable(self.port.source.shown, f"the row of {ask.name!r} was deleted just now; ask again")
+            raise self.row_is_gone(ask)
         return answer
+
+    def row_is_gone(self, ask: Ask) -> StoreUnavailable:
+        """There was a row twice, and none between."""
+        return StoreUnavailable(self.port.source.shown, f"the row of {ask.name!r} was deleted just now; ask again")
 
     async def _decide(self, ask: Ask, until: float) -> Grant | Busy | None:
         """Grant or queue while the row is locked; None if there is no row."""
-        listener = await self._ear.listen(ask.token, until) if ask.queue else None
-        rows = await self.port.do(until, self._decision(ask, listener), token=ask.token)
+        rows = await self.port.do(until, await self.decision(ask, until), token=ask.token)
+        return self.decided(ask, rows)
+
+    def decided(self, ask: Ask, rows: list[Rows]) -> Grant | Busy | None:
+        """What the statements of a `decision` returned."""
         if rows[2]:
             self._forget(ask.token)
             return Grant(int(rows[2][0][0] or 0), ask.ttl)
         return self._refusal(ask, rows[-1][0]) if rows[-1] else None
 
-    def _decision(self, ask: Ask, listener: Listener | None) -> Transaction:
+    async def decision(self, ask: Ask, until: float) -> list[Call]:
+        """The statements that grant or queue while the row is locked; who queues listens from now on."""
+        listener = await self._ear.listen(ask.token, until) if ask.queue else None
         name, token, me = self.name(ask.name), ask.token.encode(), self.me(ask.note)
         channel: tuple[Value, Value] = (None, None)
         if listener is not None:
@@ -97,7 +116,7 @@ class Asking:
             Call(sql.DECIDE, (*name, token, number(ask.ttl), *me)),
             *queue,
             Call(sql.SAY_WHO_WAITS, name),
-            Call(sql.ANSWER, (*name, token)),
+            self.answer(ask),
         ]
 
     def _refusal(self, ask: Ask, row: Row) -> Busy:

@@ -25,6 +25,13 @@ TABLES = (
     evicted_token text, evicted_fence bigint, evicted_reason text, evicted_by text, evicted_at timestamptz,
     PRIMARY KEY (namespace, name)
 ) WITH (fillfactor = 50)""",  # room on the page: an update that finds room there touches no index
+    # A record is in the row of the lock, so that whoever waits for the row sees it when the row is free: what another
+    # table has, a statement sees as of its beginning. The sweep finds by the index which are over.
+    """ALTER TABLE dibs_lease ADD COLUMN IF NOT EXISTS record bytea, ADD COLUMN IF NOT EXISTS record_fence bigint,
+    ADD COLUMN IF NOT EXISTS record_token text COLLATE "C", ADD COLUMN IF NOT EXISTS record_at timestamptz,
+    ADD COLUMN IF NOT EXISTS record_ends_at timestamptz""",
+    """CREATE INDEX IF NOT EXISTS dibs_lease_records ON dibs_lease (record_ends_at)
+    WHERE record_ends_at IS NOT NULL""",
     """CREATE UNLOGGED TABLE IF NOT EXISTS dibs_waiter (
     -- One row for each ask that waits. Unlogged: after a crash or a failover everybody asks again anyway.
     ticket bigserial PRIMARY KEY,
@@ -73,7 +80,7 @@ HELLO = Statement(
     "hello",
     """SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
         (SELECT count(to_regclass(name)) FROM unnest(ARRAY['dibs_lease', 'dibs_waiter', 'dibs_advisory',
-            'dibs_advisory_waiter']) AS name) = 4,
+            'dibs_advisory_waiter', 'dibs_lease_records']) AS name) = 5,
         obj_description(to_regclass('dibs_lease'), 'pg_class'), to_regclass('dibs_lease') IS NOT NULL,
         current_setting('max_locks_per_transaction')::bigint *
             (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),

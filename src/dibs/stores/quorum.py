@@ -82,7 +82,8 @@ class QuorumStore(Store):
             "The vote of a node whose clock jumps ahead ends early: a lease that had a bare majority may be taken.",
         ),
         cannot={
-            Ability.ORDER: "each node has a line of its own, and a majority is nobody's turn; see redis: or sqlite:"
+            Ability.ORDER: "each node has a line of its own, and a majority is nobody's turn; see redis: or sqlite:",
+            Ability.RECORDS: "nodes forget, and what a majority remembers is no record; take postgresql: or redis:",
         },
     )
     shortest_ttl = 0.1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState, here
+from dibs.holder import Holder, LockState, Record, here
 from dibs.ports.redis_command import bulk, command
 from dibs.ports.redis_listening import POLL, Listening
 from dibs.ports.redis_open import listening_on, routes_to
@@ -21,6 +21,7 @@ from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
 from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.redis_keys import Naming
+from dibs.stores.redis_records import Records
 from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
 
@@ -73,6 +74,7 @@ class RedisStore(Store):
         sharded = self._route.map.sharded
         self._release_script = RELEASE.using("'PUBLISH'", "'SPUBLISH'") if sharded else RELEASE
         self._evict_script = EVICT.using("'PUBLISH'", "'SPUBLISH'") if sharded else EVICT
+        self._records = Records(self._route, self._naming, runtime, self._min_replicas, self._shown)
         self._crowds: dict[str, str] = {}  # names that the last ask with a ticket was refused, and its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
 
@@ -92,12 +94,28 @@ class RedisStore(Store):
                 self._crowd(name, token)
             return self._refusal(name, reply)
         if queue:
-            self._listening.forget(token)
-            if self._crowds.get(name) != token:  # at the first ask
-                self._crowds.pop(name, None)
+            self._served(name, token)
         if self._min_replicas:
             await self._confirm(key, ask, within)
         return Grant(int(reply), ttl)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """The same script, with a look at the record before."""
+        channel = b"-"
+        if ask.queue:
+            channel, within = await self._listen(ask.name, ask.token, within)
+        reply = await self._records.grant(ask, after, channel, within)
+        if isinstance(reply, Record):
+            return reply
+        if not isinstance(reply, bytes):
+            if ask.queue:
+                self._crowd(ask.name, ask.token)
+            return self._refusal(ask.name, reply)
+        if ask.queue:
+            self._served(ask.name, ask.token)
+        if self._min_replicas:
+            await self._confirm(self._naming.keys(ask.name).lock, ask, within)
+        return Grant(int(reply), ask.ttl)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One script for a hundred locks, one write for all."""
@@ -173,6 +191,29 @@ class RedisStore(Store):
         data = ATTACH.call((key,), values.quoted(claim.token), facts)
         await self._route.call(key, ATTACH, data, within)
 
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One script."""
+        return await self._records.remember(claim, data, keep, within)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One script: write the record, and what `release` does."""
+        answer = await self._records.finish(claim, data, keep, within)
+        if claim.token in self._listening:
+            self._listening.forget(claim.token)
+        return answer
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Read the key."""
+        return await self._records.record(name, within)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Scan the keys."""
+        return await self._records.records(prefix, most, within)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Compare and delete."""
+        return await self._records.forget(name, fence, within)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._listening.close()
@@ -205,6 +246,12 @@ class RedisStore(Store):
         arguments = bulk(b"%d %b" % (_ms(ttl), channel)) + bulk(who)
         head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 3) + arguments
         return self._remember((name, ttl, note, channel), (keys.lock, head))
+
+    def _served(self, name: str, token: str) -> None:
+        """Who had a ticket has the lock."""
+        self._listening.forget(token)
+        if self._crowds.get(name) != token:  # at the first ask
+            self._crowds.pop(name, None)
 
     def _crowd(self, name: str, token: str) -> None:
         if len(self._crowds) >= REMEMBERED:

@@ -37,6 +37,8 @@ class Keys(NamedTuple):
     """The same, a hash: token to how it is woken, until when it counts, and who it is."""
     evicted: bytes
     """The last time somebody broke the lock."""
+    record: bytes
+    """What a holder left."""
 
 
 class Naming:
@@ -68,6 +70,10 @@ class Naming:
         """A glob for the keys of all names that begin with *prefix*."""
         before = self._before + (prefix if self.raw else encoded(prefix, READABLE))
         return (escaped(before) + "*" + escaped(self._after)).encode()
+
+    def records(self, prefix: str) -> bytes:
+        """A glob for the keys of the records of all names that begin with *prefix*, and perhaps of others."""
+        return b"*:dibs:record" if self.raw else self.pattern(prefix) + b":record"
 
     def _keys(self, name: str) -> Keys:
         key = self.key(name)

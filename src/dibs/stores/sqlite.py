@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dibs.errors import LossReason
-from dibs.holder import Holder, LockState
+from dibs.holder import Holder, LockState, Record
 from dibs.ports.sqlite import Port, port_for
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import Runtime
-from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_view
+from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_records, sqlite_view
 from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.sqlite_schema import prepare
 from dibs.stores.sqlite_url import path_of
@@ -115,6 +115,30 @@ class SQLiteStore(Store):
     async def detach(self, claim: Claim, within: float) -> None:
         """Take the liveness file out of the row."""
         await self._port.call(within, sqlite_keep.detach, claim)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """One statement if the lock is free, nobody waits, and there is no record."""
+        return await self._port.call(within, sqlite_records.grant_unless_recorded, ask, after)
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One transaction, on the disk before it returns."""
+        return await self._port.call(within, sqlite_records.remember, claim, data, keep)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """One transaction, on the disk before it returns."""
+        return await self._port.call(within, sqlite_records.finish, claim, data, keep)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """The row."""
+        return await self._port.call(within, sqlite_records.record, name)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Rows, the latest first."""
+        return await self._port.call(within, sqlite_records.records, prefix, most)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """One statement."""
+        return await self._port.call(within, sqlite_records.forget, name, fence)
 
     async def close(self) -> None:
         """Close the files; the end of the liveness file frees what is still held."""

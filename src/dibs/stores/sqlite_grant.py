@@ -41,19 +41,24 @@ def grant(db: Database, ask: Ask) -> Grant | Busy:
     """Give the lock to *ask* if it may have it now."""
     if ask.token not in db.bells:  # else it waits, and goes by the queue
         now = db.moment()
-        values = (*_values(db, ask, now), now)
-        if db.changed(TAKE_IF_FREE, values):
-            return Grant(values[2], ask.ttl)
+        row = (*values(db, ask, now), now)
+        if db.changed(TAKE_IF_FREE, row):
+            return Grant(row[2], ask.ttl)
     with db.transaction():
-        answer, bell = _decide(db, ask)
+        answer, bell = decide(db, ask)
+    return settle(db, ask, answer, bell)
+
+
+def settle(db: Database, ask: Ask, answer: Grant | Busy, bell: str | None) -> Grant | Busy:
+    """What `decide` said is committed: wake whom it named."""
     if isinstance(answer, Grant):
         db.bells.take_back(ask.token)
     pass_on(db, ask.name, bell)
     return answer
 
 
-def _decide(db: Database, ask: Ask) -> tuple[Grant | Busy, str | None]:
-    """The answer, and the bell to ring when it is committed."""
+def decide(db: Database, ask: Ask) -> tuple[Grant | Busy, str | None]:
+    """The answer, and the bell to ring when it is committed. Called in a transaction."""
     lease, now = find(db, ask.name), db.moment()
     if lease is None:
         return _give(db, ask, None, now), None
@@ -78,7 +83,7 @@ def _decide(db: Database, ask: Ask) -> tuple[Grant | Busy, str | None]:
 
 def _give(db: Database, ask: Ask, next_in_line: Waiter | None, now: int) -> Grant:
     """Grant, and strike off the ticket, and that of a first in line who did not come in time."""
-    taken = db.rows(TAKE, _values(db, ask, now))
+    taken = db.rows(TAKE, values(db, ask, now))
     if not taken:
         raise StoreUnavailable(
             db.url,
@@ -98,7 +103,8 @@ def _queue(db: Database, ask: Ask) -> None:
         db.rows(QUEUE, (db.namespace, ask.name, ask.token, db.process, bell, since, *who))
 
 
-def _values(db: Database, ask: Ask, now: int) -> tuple[Any, ...]:
+def values(db: Database, ask: Ask, now: int) -> tuple[Any, ...]:
+    """What is written into the row, in the order of the statements."""
     since = db.wall_clock()
     lease = (min(since, LAST_FENCE), ask.token, now + micros(ask.ttl), db.boot, db.process, since)
     return (db.namespace, ask.name, *lease, db.host, db.pid, db.user, ask.note)

@@ -44,7 +44,7 @@ def renew(db: Database, claims: Sequence[Claim]) -> list[LossReason | None]:
         return [
             None
             if db.rows(RENEW, (*_holds(db, claim, now), now + micros(claim.ttl)))
-            else _why_not(db, claim.name, claim.token)
+            else why_not(db, claim.name, claim.token)
             for claim in claims
         ]
 
@@ -68,7 +68,7 @@ def _leave_line(db: Database, name: str, token: str) -> LossReason:
     with db.transaction():
         waited = db.rows(f"{STRIKE} RETURNING 1", (token,))
         bell = next_bell(db, name) if waited else None
-        reason = _why_not(db, name, token)
+        reason = why_not(db, name, token)
     pass_on(db, name, bell)
     return reason
 
@@ -101,7 +101,8 @@ def _holds(db: Database, claim: Claim, now: int) -> tuple[object, ...]:
     return (db.namespace, claim.name, claim.token, now, db.boot)
 
 
-def _why_not(db: Database, name: str, token: str) -> LossReason:
+def why_not(db: Database, name: str, token: str) -> LossReason:
+    """Why *token* does not hold *name*."""
     found = db.row(REASON, (db.namespace, name, token))
     ended, evicted = found or (False, False)
     return LossReason.EVICTED if evicted else LossReason.EXPIRED if ended else LossReason.TAKEN

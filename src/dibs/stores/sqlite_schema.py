@@ -43,6 +43,18 @@ TABLES = (
     "CREATE INDEX waiter_order ON waiter (namespace, name, ticket)",
 )
 
+# Made also in a file that has the others. One row for each name whose holder left a record.
+RECORD_TABLES = (
+    """CREATE TABLE IF NOT EXISTS record (
+        namespace TEXT NOT NULL, name TEXT NOT NULL,
+        fence INTEGER NOT NULL, token TEXT NOT NULL,   -- of the grant under which it was written
+        data BLOB NOT NULL,
+        at INTEGER NOT NULL, ends INTEGER NOT NULL,    -- unix time in µs: a record outlives the boot
+        PRIMARY KEY (namespace, name)
+    )""",
+    "CREATE INDEX IF NOT EXISTS record_ends ON record (ends)",
+)
+
 SETTINGS = (
     # Small pages, set before the file has any: every write puts whole pages into the log. 17 % faster than 4096.
     "PRAGMA page_size=1024",
@@ -68,6 +80,8 @@ def prepare(db: Database) -> None:
                 db.rows(f"PRAGMA application_id={APPLICATION}")
                 db.rows(f"PRAGMA user_version={VERSION}")
     _is_empty(db)
+    for table in RECORD_TABLES:
+        db.rows(table)
 
 
 def _is_empty(db: Database) -> bool:

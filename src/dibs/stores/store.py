@@ -13,6 +13,8 @@ The rules that the core relies on, and `dibs.testing.contract` checks:
   carried out long after it was sent, `renew` compares the fence too: the token may have been granted anew by then.
 - `renew` never shortens: a lease that was handed over is kept by two, and each counts on what it was told.
 - Times are the store's own; *ttl* is a length, never a moment.
+- A record is written by whoever holds the name, and by nobody else: token and fence are compared in the step that
+  writes. Whether there is one is decided in the step that grants, so that a name is never granted beside a record.
 - A step that was cancelled may still happen; the core then calls `release` with the same token, and the store
   carries that out after the cancelled step.
 """
@@ -20,12 +22,15 @@ The rules that the core relies on, and `dibs.testing.contract` checks:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from dibs.errors import LossReason, StoreUnavailable
-from dibs.holder import Holder, LockState
-from dibs.stores.guarantees import Guarantees
+from dibs.errors import LossReason, NotSupported, StoreUnavailable
+from dibs.holder import Holder, LockState, Record
+from dibs.stores.guarantees import Ability, Guarantees
+
+LONGEST_RECORD = 256 * 1024
+"""Bytes that a record may have: a store of locks is no place for files."""
 
 
 class Ask(NamedTuple):
@@ -76,6 +81,11 @@ class PartlyRenewed(StoreUnavailable):
         self.answers = answers
 
 
+def latest(records: Iterable[Record], most: int) -> list[Record]:
+    """The *most* of them that were written last, the last first."""
+    return sorted(records, key=lambda record: (record.at, record.fence), reverse=True)[:most]
+
+
 class Store(ABC):
     """What can grant leases. One instance belongs to one client, one namespace and one runtime.
 
@@ -120,6 +130,39 @@ class Store(ABC):
     @abstractmethod
     async def show(self, name: str, within: float) -> LockState:
         """Tell all the store knows of *name*."""
+
+    # --- records: a store that has none says so in `guarantees.cannot`, and leaves these as they are ---------------
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """Do what `grant` does, unless the name has a record of a grant after the fence *after*: answer with that."""
+        raise self._no_records()
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Write *data* as the record of the name for *keep* seconds, and go on holding it; or say why it is not held.
+
+        Asked again for what is already written, it answers as before.
+        """
+        raise self._no_records()
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Do what `remember` and `release` do, in one step. What it wrote is there when it returns, and stays."""
+        raise self._no_records()
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """The record of *name*."""
+        raise self._no_records()
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """The records of names that begin with *prefix*: the latest *most* of them, the latest first."""
+        raise self._no_records()
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Remove the record that was written under *fence*, if it is the one there; tell whether it was."""
+        raise self._no_records()
+
+    def _no_records(self) -> NotSupported:
+        why = self.guarantees.cannot.get(Ability.RECORDS, f"it has to declare that in {type(self).__name__}.guarantees")
+        return NotSupported(f"the store {self.guarantees.name} keeps no records: {why}")
 
     def crowded(self, name: str) -> bool:
         """Whether the first ask for *name* should take a ticket: the last one had to, and a ticket costs no request."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState
+from dibs.holder import Holder, LockState, Record
 from dibs.ports.memory import MemoryServer
 from dibs.runtime import run
 from dibs.runtime.scheduler import Scheduler
@@ -168,6 +168,30 @@ class FarStore(Store):
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Send it."""
         await self._send("attach", claim, lambda near: near.attach(claim, note, within), within)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """Send it."""
+        return await self._send("grant", ask, lambda near: near.grant_unless_recorded(ask, after, within), within)
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Send it."""
+        return await self._send("remember", claim, lambda near: near.remember(claim, data, keep, within), within)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Send it."""
+        return await self._send("finish", claim, lambda near: near.finish(claim, data, keep, within), within)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Send it."""
+        return await self._send("record", name, lambda near: near.record(name, within), within)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Send it."""
+        return await self._send("records", prefix, lambda near: near.records(prefix, most, within), within)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Send it."""
+        return await self._send("forget", (name, fence), lambda near: near.forget(name, fence, within), within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Let the server hint when it is our turn, and do not rely on it."""

@@ -32,7 +32,10 @@ What a store cannot do it declares in `Guarantees.cannot`: the tests that need i
 
 import pytest
 
-KINDS = ("ownership", "expiry", "waiting", "blocks", "fences", "looking", "names", "handover", "keeping", "cancelling")
+KINDS = (
+    *("ownership", "expiry", "waiting", "blocks", "fences", "looking", "names", "handover", "keeping", "cancelling"),
+    *("records",),
+)
 pytest.register_assert_rewrite(*(f"dibs.testing.contract.{kind}" for kind in KINDS))  # before they are imported
 
 from dibs.testing.contract.blocks import Blocks  # noqa: E402
@@ -44,11 +47,12 @@ from dibs.testing.contract.keeping import Keeping  # noqa: E402
 from dibs.testing.contract.looking import Looking  # noqa: E402
 from dibs.testing.contract.names import Names  # noqa: E402
 from dibs.testing.contract.ownership import Ownership  # noqa: E402
+from dibs.testing.contract.records import Records  # noqa: E402
 from dibs.testing.contract.suite import Fixtures  # noqa: E402
 from dibs.testing.contract.waiting import Waiting  # noqa: E402
 
 
 class StoreContract(
-    Ownership, Expiry, Waiting, Blocks, Fences, Looking, Names, HandOver, Keeping, Cancelling, Fixtures
+    Ownership, Expiry, Waiting, Blocks, Fences, Looking, Names, HandOver, Keeping, Cancelling, Records, Fixtures
 ):
     """What every store does."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState
+from dibs.holder import Holder, LockState, Record
 from dibs.runtime import Runtime
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
@@ -96,6 +96,32 @@ class Watched(Store):
     async def show(self, name: str, within: float) -> LockState:
         """Pass it on."""
         return await self._do("show", lambda: self._store.show(name, within), within)
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        """Pass it on."""
+        return await self._do(
+            "grant_unless_recorded", lambda: self._store.grant_unless_recorded(ask, after, within), within
+        )
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Pass it on."""
+        return await self._do("remember", lambda: self._store.remember(claim, data, keep, within), within)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Pass it on."""
+        return await self._do("finish", lambda: self._store.finish(claim, data, keep, within), within)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Pass it on."""
+        return await self._do("record", lambda: self._store.record(name, within), within)
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Pass it on."""
+        return await self._do("records", lambda: self._store.records(prefix, most, within), within)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Pass it on."""
+        return await self._do("forget", lambda: self._store.forget(name, fence, within), within)
 
     def crowded(self, name: str) -> bool:
         """Pass it on."""

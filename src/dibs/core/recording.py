@@ -1,0 +1,101 @@
+"""Records: what a holder leaves for those who come later, and how a lease ends with one.
+
+A lease that ends with a record must not be given back without it: whoever comes next would do the work again. So an
+attempt to finish that failed is repeated until it is answered or the lease is over, also when the caller is cancelled
+meanwhile; and if nothing helps the lease ends by its ttl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.acquiring import Acquiring, Recorded
+from dibs.core.keeper import RETURN_BUDGET, retry_after
+from dibs.errors import LeaseLost, Misuse, NotSupported, StoreUnavailable
+from dibs.holder import Record
+from dibs.stores.guarantees import Ability
+from dibs.stores.store import LONGEST_RECORD, Ask, Busy, Grant, Store
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+    from dibs.core.lease import Lease
+
+
+class Recalling(Acquiring):
+    """One call that takes the lock, or ends with `Recorded` if the name has a record after the fence *after*."""
+
+    __slots__ = ("_after",)
+
+    def __init__(self, client: Client, ask: Ask, timeout: float | None, after: int) -> None:
+        super().__init__(client, ask, timeout)
+        self._after, self._grant = after, self._grant_or_recall
+
+    async def _grant_or_recall(self, ask: Ask, within: float) -> Grant | Busy:
+        answer = await self._client.store.grant_unless_recorded(ask, self._after, within)
+        if isinstance(answer, Record):
+            raise Recorded(answer)
+        return answer
+
+
+def check_records(store: Store) -> None:
+    """Refuse a store that keeps no records, before anything is sent."""
+    why = store.guarantees.cannot.get(Ability.RECORDS)
+    if why is not None:
+        raise NotSupported(f"the store {store.guarantees.name} keeps no records: {why}")
+
+
+def checked_record(data: bytes, name: str) -> bytes:
+    """Return *data* if it can be the record of *name*."""
+    if len(data) > LONGEST_RECORD:
+        raise Misuse(
+            f"the record of {name!r} would have {len(data)} bytes, and {LONGEST_RECORD} is the most: leave the data "
+            "where it belongs, and record where that is"
+        )
+    return data
+
+
+async def remember(client: Client, lease: Lease, data: bytes, keep: float) -> None:
+    """Write *data* as the record of what *lease* holds, for *keep* seconds, and go on holding it."""
+    lease.check()
+    reason = await client.store.remember(lease.claim, checked_record(data, lease.name), keep, step(client, lease))
+    if reason is not None:
+        lease.lost.happen(reason)
+        raise LeaseLost(lease.name, lease.fence, reason)
+
+
+async def finish(client: Client, lease: Lease, data: bytes, keep: float) -> None:
+    """Write *data* as the record, and give the lock back, in one step; it is repeated until it is answered.
+
+    `LeaseLost` if the lease was over: nothing was written. `StoreUnavailable` if there was no answer before its end:
+    it is not known whether it was written.
+    """
+    lease.check()
+    checked_record(data, lease.name)
+    until = lease.lost.deadline  # nobody renews it any more from here on
+    if not lease.end("finished"):
+        lease.check()
+    await client.runtime.shielded(_finish(client, lease, data, keep, until))
+
+
+def step(client: Client, lease: Lease) -> float:
+    """Seconds for one request about *lease*."""
+    return client.step_budget(lease.ttl)
+
+
+async def _finish(client: Client, lease: Lease, data: bytes, keep: float, until: float) -> None:
+    now, failures = client.runtime.now, 0
+    while True:
+        within = min(step(client, lease), max(until - now(), RETURN_BUDGET))
+        try:
+            reason = await client.store.finish(lease.claim, data, keep, within)
+        except StoreUnavailable:
+            failures += 1
+            pause = retry_after(failures, lease.ttl)
+            if now() + pause >= until:
+                raise
+            await client.runtime.sleep(pause)
+            continue
+        if reason is not None:
+            lease.lost.found(reason)
+            raise LeaseLost(lease.name, lease.fence, reason)
+        return

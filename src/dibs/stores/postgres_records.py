@@ -1,0 +1,190 @@
+"""The records of the PostgreSQL rows: columns in the row of the lock, and which statements read and write them.
+
+The row of the name arbitrates: who takes the lock and who writes the record both have it locked, and whoever waited
+for it looks at its newest version.
+"""
+
+# ruff: noqa: S608 - the statements are put together from constants
+from __future__ import annotations
+
+from contextlib import suppress
+
+from dibs.errors import LossReason, StoreUnavailable
+from dibs.holder import Record
+from dibs.ports.postgres_line import Call, Row, Statement
+from dibs.ports.postgres_values import number, original, text
+from dibs.runtime import Runtime
+from dibs.stores.postgres_asking import Asking
+from dibs.stores.postgres_grant import DECIDE, MICROS, NOW, TAKE
+from dibs.stores.store import Ask, Busy, Claim, Grant
+
+SWEEP_ONE_IN = 50
+"""One of so many that write a record also deletes some that are over."""
+
+SWEPT = 200
+"""Rows that one sweep deletes at most: more than were written since the last one."""
+
+HOUR = 3_600_000_000
+"""µs since its last grant before a row is deleted with its record: the clock has passed its fence by so much."""
+
+RECORDED = f"coalesce(l.record_fence > {{after}}::bigint AND l.record_ends_at > {NOW}, false)"
+
+
+def _changed(name: str, statement: Statement, old: str, new: str) -> Statement:
+    """*statement* with more in it; what is replaced has to be there."""
+    sql = statement.sql.decode()
+    assert sql.count(old) == 1, (old, sql)
+    return Statement(name, sql.replace(old, new))
+
+
+TAKE_UNLESS_RECORDED = _changed(
+    "take_unless", TAKE, "WHERE NOT l.waiting", f"WHERE NOT {RECORDED.format(after='$9')} AND NOT l.waiting"
+)
+
+DECIDE_UNLESS_RECORDED = _changed(
+    "decide_unless", DECIDE, "OR l.fence <", f"OR NOT {RECORDED.format(after='$9')} AND l.fence <"
+)
+
+_RECORD = f"""l.name, l.record_fence, encode(l.record, 'hex'), extract(epoch FROM l.record_at)::float8,
+    extract(epoch FROM l.record_ends_at - {NOW})::float8"""
+
+FIND = Statement(
+    "record",
+    f"SELECT {_RECORD} FROM dibs_lease AS l WHERE namespace = $1 AND name = $2 AND {RECORDED.format(after='$3')}",
+)
+
+LIST = Statement(
+    "records",
+    f"""SELECT {_RECORD} FROM dibs_lease AS l WHERE namespace = $1 AND name >= $2 AND starts_with(name, $2)
+        AND record_ends_at > {NOW} ORDER BY record_at DESC, record_fence DESC LIMIT $3::int""",
+)
+
+_WRITE = f"""UPDATE dibs_lease AS l SET record = decode($6, 'hex'), record_fence = l.fence, record_token = l.token,
+        record_at = {NOW}, record_ends_at = {NOW} + $5::float8 * interval '1 second'{{and_more}}
+    WHERE namespace = $1 AND name = $2 AND token = $3 AND fence = $4::bigint AND ends_at > {NOW}
+    RETURNING waiting"""
+
+REMEMBER = Statement("remember", _WRITE.format(and_more=""))
+
+FINISH = Statement("finish", _WRITE.format(and_more=f", token = NULL, ends_at = {NOW}"))
+
+WHY_NOT = Statement(
+    "unwritten",
+    """SELECT record_token = $3 AND record_fence = $4::bigint AND record = decode($5, 'hex'), token = $3,
+        evicted_token = $3 FROM dibs_lease WHERE namespace = $1 AND name = $2""",
+)
+
+_NO_RECORD = "record = NULL, record_fence = NULL, record_token = NULL, record_at = NULL, record_ends_at = NULL"
+
+FORGET = Statement(
+    "forget",
+    f"""UPDATE dibs_lease AS l SET {_NO_RECORD} WHERE namespace = $1 AND name = $2 AND record_fence = $3::bigint
+        AND record_ends_at > {NOW} RETURNING 1""",
+)
+
+SWEEP = Statement(
+    "sweep",
+    f"""DELETE FROM dibs_lease AS d USING (
+        SELECT l.namespace, l.name FROM dibs_lease AS l WHERE l.record_ends_at <= {NOW} AND NOT l.waiting
+            AND (l.token IS NULL OR l.ends_at <= {NOW}) AND l.fence < {MICROS} - {HOUR}
+        ORDER BY l.record_ends_at LIMIT {SWEPT} FOR UPDATE SKIP LOCKED) AS over
+    WHERE d.namespace = over.namespace AND d.name = over.name""",
+)
+
+
+class Records:
+    """The records of one namespace, as one client asks for them."""
+
+    def __init__(self, asking: Asking, runtime: Runtime) -> None:
+        self._asking, self._runtime = asking, runtime
+
+    async def grant(self, ask: Ask, after: int, until: float) -> Grant | Busy | Record:
+        """One upsert if the lock is free, nobody waits, and there is no record; else a look, or a decision."""
+        if not ask.queue:
+            found = await self._take(ask, after, until) or await self._look(ask, after, until)
+            if found is not None:
+                return found
+        return (
+            await self._decide(ask, after, until)
+            or await self._take(ask, after, until)
+            or await self._insist(ask, after, until)
+        )
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, until: float) -> LossReason | None:
+        """One update."""
+        _, reason = await self._write(REMEMBER, claim, data, keep, until)
+        return reason
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, until: float) -> LossReason | None:
+        """One update, and one NOTIFY if somebody waits."""
+        waiting, reason = await self._write(FINISH, claim, data, keep, until)
+        if waiting:
+            await self._asking.wake(claim.name, until)
+        if self._runtime.random() < 1 / SWEEP_ONE_IN:
+            with suppress(StoreUnavailable):  # the record is there; this is for the disk space of others
+                await self._asking.port.do(until, [Call(SWEEP)])
+        return reason
+
+    async def find(self, name: str, until: float) -> Record | None:
+        """The record of *name*."""
+        [rows] = await self._asking.port.do(until, [Call(FIND, (*self._asking.name(name), number(-1)))])
+        return _shown(rows[0]) if rows else None
+
+    async def list(self, prefix: str, most: int, until: float) -> list[Record]:
+        """The latest, the latest first."""
+        values = (self._asking.space, text(prefix), number(most))
+        [rows] = await self._asking.port.do(until, [Call(LIST, values)])
+        return [_shown(row) for row in rows]
+
+    async def forget(self, name: str, fence: int, until: float) -> bool:
+        """One update."""
+        [rows] = await self._asking.port.do(until, [Call(FORGET, (*self._asking.name(name), number(fence)))])
+        return bool(rows)
+
+    async def _take(self, ask: Ask, after: int, until: float) -> Grant | None:
+        values = (*self._asking.taking(ask), number(after))
+        [rows] = await self._asking.port.do(until, [Call(TAKE_UNLESS_RECORDED, values)], token=ask.token)
+        return Grant(int(rows[0][0] or 0), ask.ttl) if rows else None
+
+    async def _look(self, ask: Ask, after: int, until: float) -> Busy | Record | None:
+        """The record, or who else has it; None if that takes a decision."""
+        found = Call(FIND, (*self._asking.name(ask.name), number(after)))
+        records, rows = await self._asking.port.do(until, [found, self._asking.answer(ask)], token=ask.token)
+        return _shown(records[0]) if records else self._asking.held_by_another(ask, rows)
+
+    async def _decide(self, ask: Ask, after: int, until: float) -> Grant | Busy | Record | None:
+        """Grant, queue or recall while the row is locked; None if there is no row."""
+        asked = await self._asking.decision(ask, until)
+        decision = [
+            Call(DECIDE_UNLESS_RECORDED, (*call.values, number(after))) if call.statement is DECIDE else call
+            for call in asked
+        ]
+        found = Call(FIND, (*self._asking.name(ask.name), number(after)))
+        *rows, records = await self._asking.port.do(until, [*decision, found], token=ask.token)
+        return _shown(records[0]) if records else self._asking.decided(ask, rows)
+
+    async def _insist(self, ask: Ask, after: int, until: float) -> Grant | Busy | Record:
+        answer = await self._decide(ask, after, until)
+        if answer is None:
+            raise self._asking.row_is_gone(ask)
+        return answer
+
+    async def _write(
+        self, statement: Statement, claim: Claim, data: bytes, keep: float, until: float
+    ) -> tuple[bool, LossReason | None]:
+        """Whether somebody waits, and why it was not written."""
+        mine = (*self._asking.name(claim.name), claim.token.encode(), number(claim.fence))
+        content, port = data.hex().encode(), self._asking.port
+        [written] = await port.do(until, [Call(statement, (*mine, number(keep), content))], token=claim.token)
+        if written:
+            return written[0][0] == "t", None
+        [why] = await port.do(until, [Call(WHY_NOT, (*mine, content))], token=claim.token)
+        there, ours, evicted = why[0] if why else (None, None, None)
+        if there == "t":  # its answer was lost, and it asks again
+            return False, None
+        return False, LossReason.EVICTED if evicted == "t" else LossReason.EXPIRED if ours == "t" else LossReason.TAKEN
+
+
+def _shown(row: Row) -> Record:
+    name, fence, data, at, left = row
+    return Record(original(name), int(fence or 0), bytes.fromhex(data or ""), float(at or 0), float(left or 0))

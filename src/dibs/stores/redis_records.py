@@ -1,0 +1,180 @@
+"""The records of the Redis store: one more key in the slot of each lock, which the server forgets by itself.
+
+The value of the key is ``FENCE:TOKEN:WRITTEN_AT:NAME:DATA``. The scripts are those of the lock with a few lines before
+them, so that a look and a grant, or a record and a release, are one step. A name that is only ever asked for in this
+way does not keep its fence for ever: one for each request would fill the memory. It is kept for a day, or as long as
+the record; the server's clock has passed it by then.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from urllib.parse import quote, unquote
+
+from dibs.errors import LossReason, OutcomeUnknown
+from dibs.holder import Record, here
+from dibs.ports.redis_command import Script, command
+from dibs.ports.redis_errors import refused
+from dibs.ports.redis_route import Route
+from dibs.runtime import Runtime
+from dibs.stores import redis_values as values
+from dibs.stores.redis_keys import Naming
+from dibs.stores.redis_scripts import GRANT, RELEASE
+from dibs.stores.store import Ask, Claim, latest
+
+FENCE_MS = 86_400_000
+"""For so long, at least, the last fence is remembered of a name that keeps records."""
+
+ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
+
+
+def _with(script: Script, **changes: tuple[str, str]) -> str:
+    """The text of *script* with some lines changed, which have to be there."""
+    text = script.text
+    for old, new in changes.values():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+_SET_FENCE = """if lasting then call('SET', fence, next) else
+call('SET', fence, next, 'PX', string.format('%.0f', ttl + {FENCE_MS})) end"""
+
+GRANT_UNLESS_RECORDED = Script(
+    """
+local left = redis.call('GET', KEYS[5])
+local after = tonumber(string.match(ARGV[1], '^%d+ (%d+)'))
+if left and (tonumber(string.match(left, '^%d+')) or 0) > after then
+  return {'recorded', left, redis.call('PTTL', KEYS[5])}
+end
+local lasting = redis.call('PTTL', KEYS[2]) == -1
+"""
+    + _with(
+        GRANT,
+        ttl=("string.match(ARGV[1], '^(%d+) (.*)$')", "string.match(ARGV[1], '^(%d+) %d+ (.*)$')"),
+        token=(
+            "local facts, token = ARGV[2], ARGV[3]",
+            "local token, facts = string.match(ARGV[2], '^(%S+) (.*)$')",
+        ),
+        fence=("call('SET', fence, next)", _SET_FENCE.replace("{FENCE_MS}", str(FENCE_MS))),
+    )
+)
+"""lock fence line tickets record; ttl, fence and channel; token and facts. Ten words, as the grant itself."""
+
+_WRITE = f"""
+local held, token, data = redis.call('GET', KEYS[1]), ARGV[1], ARGV[4]
+local mine = ARGV[2] .. ':' .. token .. ':'
+local start = 'dibs:' .. token .. ':' .. ARGV[2] .. ':'
+if not held or string.sub(held, 1, #start) ~= start then
+  local left = redis.call('GET', KEYS[5])
+  local same = left and string.sub(left, 1, #mine) == mine
+  if same and string.sub(left, string.find(left, ':', #mine + 1, true) + 1) == data then return 'held' end
+  local gone = redis.call('GET', KEYS[4])
+  return gone and string.sub(gone, 1, #token + 1) == token .. ':' and 'evicted' or 'taken'
+end
+local clock = redis.call('TIME')
+local at = string.format('%.0f', clock[1] * 1000000 + clock[2])
+redis.call('SET', KEYS[5], mine .. at .. ':' .. data, 'PX', ARGV[3])
+if redis.call('PTTL', KEYS[6]) ~= -1 then
+  redis.call('PEXPIRE', KEYS[6], string.format('%.0f', math.max(ARGV[3], {FENCE_MS})))
+end
+"""
+
+REMEMBER = Script(f"{_WRITE}\nreturn 'held'")
+"""lock line tickets evicted record fence; token, fence, ms, name and data."""
+
+FINISH = Script(_WRITE + RELEASE.text)
+"""The same, and the lock is given back."""
+
+LOOK = Script("return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}")
+"""record."""
+
+FORGET = Script("""
+local left = redis.call('GET', KEYS[1])
+if not left or string.match(left, '^(%d+):') ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+""")
+"""record; fence."""
+
+
+class Records:
+    """What one store sends, and what the answers mean."""
+
+    def __init__(self, route: Route, naming: Naming, runtime: Runtime, min_replicas: int, shown: str) -> None:
+        self._route, self._naming, self._runtime = route, naming, runtime
+        self._min_replicas, self._shown = min_replicas, shown
+        self._finish = FINISH.using("'PUBLISH'", "'SPUBLISH'") if route.map.sharded else FINISH
+
+    async def grant(self, ask: Ask, after: int, channel: bytes, within: float) -> Any:
+        """Send the ask; the answer as it comes: a record, or what the script of the lock says."""
+        keys = self._naming.keys(ask.name)
+        who = values.facts(here(self._runtime.pid(), ask.name, ask.note))
+        data = GRANT_UNLESS_RECORDED.call(
+            (keys.lock, keys.fence, keys.line, keys.tickets, keys.record),
+            b"%d %d %b" % (math.ceil(ask.ttl * 1000), after, channel),
+            f"{values.quoted(ask.token)} {who}",
+        )
+        reply = await self._route.call(keys.lock, GRANT_UNLESS_RECORDED, data, within)
+        if reply.__class__ is list and reply[0] == b"recorded":
+            return _read(reply[1], reply[2])
+        return reply
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Write it."""
+        return await self._write(REMEMBER, claim, data, keep, within)
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        """Write it, and give the lock back."""
+        return await self._write(self._finish, claim, data, keep, within)
+
+    async def record(self, name: str, within: float) -> Record | None:
+        """Look it up."""
+        key = self._naming.keys(name).record
+        value, left = await self._route.call(key, LOOK, LOOK.call((key,)), within)
+        return _read(value, left) if value is not None else None
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        """Scan the keys."""
+        found = await self._route.scan(self._naming.records(prefix), within)
+        pairs = ((key, _read(value, left)) for key, (value, left, _) in found.items() if left > 0)
+        ours = (each for key, each in pairs if each is not None and self._naming.keys(each.name).record == key)
+        return latest((each for each in ours if each.name.startswith(prefix)), most)
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        """Compare and delete."""
+        key = self._naming.keys(name).record
+        return bool(await self._route.call(key, FORGET, FORGET.call((key,), fence), within))
+
+    async def _write(self, script: Script, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        keys = self._naming.keys(claim.name)
+        content = quote(claim.name, safe="").encode() + b":" + data
+        call = script.call(
+            (keys.lock, keys.line, keys.tickets, keys.evicted, keys.record, keys.fence),
+            *(values.quoted(claim.token), claim.fence, math.ceil(keep * 1000), content),
+        )
+        if self._min_replicas:
+            return await self._confirmed(keys.lock, script.in_full(call), within)
+        return ANSWERS[await self._route.call(keys.lock, script, call, within)]
+
+    async def _confirmed(self, key: bytes, call: bytes, within: float) -> LossReason | None:
+        """Wait until enough replicas know it. If they do not it is there all the same, but not as safe as asked for."""
+        wait = command("WAIT", self._min_replicas, max(1, int(within * 500)))
+        reply, known = await self._route.pipeline(key, [call, wait], within)
+        if isinstance(reply, Exception):
+            raise refused(self._shown, reply)
+        if not isinstance(known, int) or known < self._min_replicas:
+            raise OutcomeUnknown(
+                self._shown,
+                f"{known} of {self._min_replicas} replicas confirmed the record, which the server itself has",
+            )
+        return ANSWERS[reply]
+
+
+def _read(value: bytes, left_ms: int) -> Record | None:
+    """The record in the value of a key; None if another program wrote it."""
+    parts = value.split(b":", 4)
+    if len(parts) != 5 or not (parts[0].isdigit() and parts[2].isdigit()):
+        return None
+    name = unquote(parts[3].decode("utf-8", "replace"))
+    return Record(name, int(parts[0]), parts[4], int(parts[2]) / 1e6, left_ms / 1000)
