@@ -34,7 +34,7 @@ class Pty:
             cwd=box.directory,
             env={**box.env, "PS1": "$ ", "ENV": ""},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here
+            preexec_fn=_as_a_login,  # noqa: PLW1509 - no threads here
         )
         os.close(slave)
 
@@ -66,6 +66,12 @@ class Pty:
         self.process.kill()
         self.process.wait()
         os.close(self._master)
+
+
+def _as_a_login() -> None:
+    """What a new terminal's first process finds: the terminal is its own, and a hangup counts, under nohup too."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Terminals:

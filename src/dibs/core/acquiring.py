@@ -86,6 +86,7 @@ class Acquiring:
         try:
             turns.join(name, place)
             while await turns.reach(place, self._deadline) and not self._deadline.passed():
+                self._client.enter()  # it may have been closed while we waited
                 self.ask = self.ask._replace(queue=True)
                 answer = await self._attempt()
                 if not isinstance(answer, Busy):
@@ -110,8 +111,6 @@ class Acquiring:
     async def _attempt(self) -> tuple[Grant, float] | Busy:
         """Ask until there is an answer. A grant comes with the moment from which its ttl counts."""
         while True:
-            self._client.runtime.enter()
-            self._client.enter()  # it may have been closed while we waited
             now = self._client.runtime.now()
             sent_at = now if self._unsure_since is None else self._unsure_since
             try:
@@ -120,6 +119,7 @@ class Acquiring:
                 if isinstance(error, OutcomeUnknown):
                     self._unsure_since = sent_at
                 await self._bear(error)
+                self._client.enter()  # it may have been closed meanwhile
                 continue
             self._failing_since = self._unsure_since = None
             if isinstance(answer, Busy):
@@ -157,7 +157,7 @@ class Acquiring:
     def _step_budget(self) -> float:
         """What one request may take: what is left, and a part of the ttl; a single try may take that part."""
         longest = min(LONGEST_STEP, self._ttl / 2)
-        return longest if self._timeout == 0 else min(self._deadline.left(PARTING), longest)
+        return min(self._deadline.left(PARTING), longest) if self._timeout else longest
 
     async def _leave(self, error: BaseException) -> None:
         """Give back what may have been taken, and the ticket."""

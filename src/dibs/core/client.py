@@ -61,6 +61,7 @@ class Client:
         store.on_loss(lambda *loss: call(*loss) if (call := lost()) is not None else None)
 
     def _fresh(self) -> None:
+        self.pid = self.runtime.pid()
         self.mutex = self.runtime.mutex()
         self._held: dict[str, LeaseRef] = {}
         self.keeper = Keeper(self.runtime, self.store, self.mutex, functools.partial(_was_held, self._held))
@@ -222,9 +223,9 @@ class Client:
 
     def enter(self, name: str = "") -> None:
         """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
+        self.runtime.enter()
         if self._closed:
             raise Misuse("this client is closed; connect a new one")
-        self.runtime.enter()
         ref = self._held.get(name)
         lease = ref() if ref is not None else None
         if lease is not None and lease.held_by(self.runtime.current()):

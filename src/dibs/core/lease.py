@@ -77,7 +77,7 @@ class Lease:
         self.ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
         self.ref.name = self.name
         self.owner: object = client.runtime.current()
-        self._pid = client.runtime.pid()
+        self._pid = client.pid
         self._on_lost = on_lost
         self._interrupt: Interrupt | None = None
         self._given_up = ""
@@ -251,7 +251,7 @@ class Lease:
             raise LeaseLost(self.name, self.fence, reason)
 
     def _refuse_other_process(self) -> None:
-        if self._pid != self._client.runtime.pid():
+        if self._pid != self._client.pid:
             raise Misuse(
                 f"the lease on {self.name!r} (fence {self.fence}) belongs to process {self._pid}, which this one was "
                 "forked from; hand a lease over with to_str() and client.resume()"

@@ -99,9 +99,15 @@ class BlockingServer:
 
     async def call(self, data: bytes, within: float) -> Any:
         """Send one command and return its reply; an error reply is returned, not raised."""
-        began = self._now()
-        wire = self._take(began, within)
-        try:  # what `exchange` does, without a call: this is the lock path
+        began, idle = self._now(), self._idle
+        # What `_take`, `exchange` and `_give` do, without a call: this is the lock path.
+        try:
+            wire = idle.pop()
+            if began >= wire.used_at + STALE_AFTER:
+                wire = self._sound(wire, began, within)
+        except IndexError:
+            wire = self.connect(began + within)
+        try:
             if wire.limited_to != within:
                 wire.limit(within)
             wire.send(data)
@@ -117,7 +123,11 @@ class BlockingServer:
             if isinstance(exc, OSError | hiredis.ProtocolError):
                 raise self._unknown(exc, within) from exc
             raise
-        self._give(wire, began)
+        if self._closed or len(idle) >= MOST_IDLE:
+            self._give(wire, began)
+        else:
+            wire.used_at = began
+            idle.append(wire)
         return reply
 
     async def calls(self, data: bytes, count: int, within: float) -> list[Any]:
@@ -169,16 +179,21 @@ class BlockingServer:
             wire.close()
 
     def _take(self, now: float, within: float) -> Wire:
-        while True:
-            try:
-                wire = self._idle.pop()
-            except IndexError:
-                return self.connect(now + within)
-            # Something to read although nothing was asked is its end: a server that restarted, or closed what was idle.
-            # Found out now it costs half a µs; found out by asking, nobody could say what became of the request.
-            if now < wire.used_at + STALE_AFTER or not wire.unread(0):
-                return wire
-            wire.close()
+        try:
+            return self._sound(self._idle.pop(), now, within)
+        except IndexError:
+            return self.connect(now + within)
+
+    def _sound(self, wire: Wire, now: float, within: float) -> Wire:
+        """*wire*, or another in its place.
+
+        Something to read although nothing was asked is its end: a server that restarted, or closed what was idle. Found
+        out now it costs half a µs; found out by asking, nobody could say what became of the request.
+        """
+        if now < wire.used_at + STALE_AFTER or not wire.unread(0):
+            return wire
+        wire.close()
+        return self._take(now, within)
 
     def _give(self, wire: Wire, now: float) -> None:
         wire.used_at = now

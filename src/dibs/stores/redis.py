@@ -341,8 +341,9 @@ def open_client(client: object, namespace: str, runtime: Runtime) -> RedisStore:
 
 def _last(token: str) -> bytes:
     """The token as the last part of a command."""
-    if len(token) == 32 and token.isalnum() and token.isascii():  # as runtimes make them
-        return b"$32\r\n%b\r\n" % token.encode()
+    text = token.encode()
+    if len(text) == 32 and text.isalnum():  # as runtimes make them
+        return b"$32\r\n%b\r\n" % text
     return bulk(values.quoted(token))
 
 

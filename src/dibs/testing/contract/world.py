@@ -29,8 +29,8 @@ PATIENCE = 10.0
 STEP = 5.0
 """The *within* of a step that is not about it."""
 
-ATTEMPTS = 5
-"""How often a measurement is taken before it counts as failed: a busy machine spoils one, not five."""
+ATTEMPTS = 10
+"""How often a measurement is taken before it counts as failed: a busy machine spoils some, not ten."""
 
 
 class Happening(Generic[T]):
