@@ -20,6 +20,7 @@ from servers.node import Node
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.sentinel import SentinelTrio
+from servers.zookeeper import Ensemble, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +51,18 @@ def shared_redis_cluster() -> Iterator[RedisCluster]:
 def shared_postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_ensemble() -> Iterator[Ensemble]:
+    with Ensemble() as ensemble:
+        yield ensemble
 
 
 @pytest.fixture(scope="session")
@@ -120,6 +133,18 @@ def start_postgres() -> Iterator[Callable[..., PostgresServer]]:
 
 
 @pytest.fixture
+def zookeeper(shared_zookeeper: ZooKeeperServer) -> ZooKeeperServer:
+    """A ZooKeeper that runs; what tests leave there is taken away, so give each a chroot of its own."""
+    return shared_zookeeper.reset()
+
+
+@pytest.fixture
+def ensemble(shared_ensemble: Ensemble) -> Ensemble:
+    """Three ZooKeepers that run."""
+    return shared_ensemble.reset()
+
+
+@pytest.fixture
 def clock() -> Iterator[Clock]:
     """A wall clock to give to a server: ``start_redis(clock=clock)``, then ``clock.shift(60)``."""
     with Clock() as clock:
@@ -127,7 +152,7 @@ def clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def fault_proxy() -> Iterator[Callable[[Node | PostgresServer], FaultProxy]]:
+def fault_proxy() -> Iterator[Callable[[Node | PostgresServer | ZooKeeperServer], FaultProxy]]:
     """Puts a proxy before a server: ``fault_proxy(redis_server)``."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(FaultProxy(server.address))

@@ -20,6 +20,7 @@ servers() { # a line each: folder, program that the tests start, Debian package
     need pgbouncer pgbouncer pgbouncer
     need etcd etcd etcd-server
     need openssl openssl openssl # makes the certificates of servers with TLS
+    need zookeeper zkServer.sh zookeeper # with the Java that it runs on
 }
 
 need() { # folder, program, package

@@ -11,7 +11,7 @@ import pytest
 
 UNPACKED = Path(__file__).parents[2] / ".servers"
 
-SYSTEM = ["/usr/sbin", *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
+SYSTEM = ["/usr/sbin", "/usr/share/zookeeper/bin", *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
 """Where Debian keeps servers that users do not start."""
 
 
@@ -27,7 +27,13 @@ def program(name: str) -> Program:
     if found := shutil.which(name) or shutil.which(name, path=os.pathsep.join(SYSTEM)):
         return Program(found, {})
     for folder in sorted(UNPACKED.glob("*")):
-        places = [folder / "usr/bin", folder / "usr/sbin", folder / "bin", *folder.glob("usr/lib/*/*/bin")]
+        places = [
+            folder / "usr/bin",
+            folder / "usr/sbin",
+            folder / "bin",
+            *folder.glob("usr/lib/*/*/bin"),
+            *folder.glob("usr/share/*/bin"),
+        ]
         if found := shutil.which(name, path=os.pathsep.join(map(str, places))):
             return Program(found, {"LD_LIBRARY_PATH": libraries(folder)})
     return missing(f"there is no {name}; `make test` fetches it where there are Debian packages and a network")

@@ -31,6 +31,8 @@ BUILT_IN = {
     "postgresql": "dibs.stores.postgres",
     "postgres": "dibs.stores.postgres",
     "postgresql+advisory": "dibs.stores.postgres_advisory",
+    "zookeeper": "dibs.stores.zookeeper",
+    "zookeepers": "dibs.stores.zookeeper",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
@@ -39,11 +41,11 @@ DRIVERS = {
     "psycopg": "dibs.stores.postgres",
     "psycopg_pool": "dibs.stores.postgres",
     "sqlalchemy": "dibs.stores.postgres",
+    "kazoo": "dibs.stores.zookeeper",
 }
 """Package to the module whose `open_client` takes a client of it."""
 
 PLANNED = [
-    "zookeeper",
     "etcd",
     "etcds",
     "consul",

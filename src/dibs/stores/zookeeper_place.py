@@ -1,0 +1,105 @@
+"""One attempt and its node: whether it is there, or may be there, and what becomes of it."""
+
+from __future__ import annotations
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.holder import Holder
+from dibs.ports.zookeeper import Session
+from dibs.ports.zookeeper_requests import No, Replies, SessionEnded
+from dibs.runtime import Event
+from dibs.stores.store import Ask
+from dibs.stores.zookeeper_facts import attempt
+from dibs.stores.zookeeper_paths import guid
+
+
+class Place:
+    """A place in the line of a lock; who is first in it has the lock."""
+
+    __slots__ = (
+        "_at",
+        "_creating",
+        "attended",
+        "called",
+        "deleting",
+        "ends_at",
+        "fence",
+        "granted",
+        "left",
+        "name",
+        "node",
+        "owner",
+        "parent",
+        "prefix",
+        "seen_at",
+        "session",
+        "token",
+        "unsure",
+        "wanted",
+        "watched",
+    )
+
+    def __init__(self, ask: Ask, parent: str, session: Session, me: Holder, called: Event) -> None:
+        self.name, self.token, self.parent, self.session, self.called = ask.name, ask.token, parent, session, called
+        self.prefix = f"{parent}/{guid(ask.token)}-"  # the server adds a number
+        self.wanted = attempt(me)
+        self.node = ""
+        """The path of our node, if it is certainly ours."""
+        self.fence = self.owner = 0
+        self.unsure = False
+        """Whether there may be a node that we do not know of."""
+        self.granted = False
+        self.ends_at = 0.0
+        """When the lease is over, unless it is renewed."""
+        self.attended = True
+        """Whether somebody asks or waits right now."""
+        self.seen_at = 0.0
+        """When somebody last did."""
+        self.left = False
+        """Whether nobody wants it any more, so that its node only is to be deleted."""
+        self.deleting = False
+        """Whether a request to delete the node was sent."""
+        self.watched = ""
+        """The node ahead of ours whose end calls us."""
+        self._creating: Replies | None = None
+        self._at = 0
+
+    def creating(self, replies: Replies, at: int) -> None:
+        """A request to create the node is on its way; its answer is that of *replies* with the index *at*."""
+        self._creating, self._at = replies, at
+
+    def settle(self) -> object:
+        """What became of that request: nothing, if there is none. Raises what certainly failed.
+
+        Also when whoever sent it was cancelled and its answer came afterwards.
+        """
+        if self._creating is None:
+            return None
+        made, self._creating = self._creating.answers()[self._at], None
+        match made:
+            case OutcomeUnknown():
+                self.unsure = True
+            case No() | SessionEnded():
+                pass
+            case StoreUnavailable():
+                raise made
+            case path, node:
+                self.stands(path, node.fence, node.owner)
+        return made
+
+    def stands(self, path: str, fence: int, owner: int) -> None:
+        """Our node is there."""
+        self.node, self.fence, self.owner, self.unsure = path, fence, owner, False
+        self.deleting = False
+
+    def gone(self) -> None:
+        """There is no node of ours."""
+        self.node, self.unsure = "", False
+
+    def call(self, _event: object = None) -> None:
+        """It may be our turn. kazoo calls this in its thread."""
+        self.called.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session that the node ends with has ended."""
+        return self.owner in self.session.ended

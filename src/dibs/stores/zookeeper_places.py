@@ -1,0 +1,304 @@
+"""What one client has in its sessions: taking a place in line, proving that it is still there, giving it back.
+
+What grants or extends is decided by the leader with a quorum: the creation of a node, or a check that it is there. A
+server that was cut off from the others may answer reads for a while, and must not let anybody hold what the others
+have given to the next. Each request goes out with the reads that belong to it, so a step costs one round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.errors import LossReason, StoreUnavailable
+from dibs.holder import here
+from dibs.ports.zookeeper import Session
+from dibs.ports.zookeeper_requests import (
+    No,
+    Node,
+    Request,
+    SessionEnded,
+    catch_up,
+    check,
+    children,
+    container,
+    create,
+    delete,
+    lasting,
+    read,
+    sure,
+    together,
+    write,
+)
+from dibs.runtime import Runtime
+from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed
+from dibs.stores.zookeeper_facts import broken, holder
+from dibs.stores.zookeeper_paths import Paths, in_line
+from dibs.stores.zookeeper_place import Place
+from dibs.stores.zookeeper_sessions import Sessions, lease_of
+
+Answer = LossReason | StoreUnavailable | None
+
+UNTIL_CALLED = 5.0
+"""Seconds after which a waiter asks again: it need not, the end of the one ahead calls it."""
+
+BATCH = 500
+"""Leases that are renewed by one request: with the longest names it has half of what a server accepts."""
+
+REMEMBERED = 10_000
+"""Tokens whose loss is remembered until somebody asks."""
+
+
+class Places:
+    """The places of one client, by token."""
+
+    def __init__(self, sessions: Sessions, paths: Paths, runtime: Runtime, *, private: bool) -> None:
+        self._sessions, self._paths, self._runtime, self._private = sessions, paths, runtime, private
+        self.all: dict[str, Place] = {}
+        self.reasons: dict[str, LossReason] = {}
+        """Why a token lost its lock; forgotten when its owner asks."""
+
+    # --- taking ------------------------------------------------------------------------------------------------
+
+    async def grant(self, ask: Ask, until: float) -> Grant | Busy:
+        """Take a place in line, and tell whether it is the first."""
+        session = await self._sessions.serving(ask.ttl, until)
+        place = self.all.get(ask.token)
+        if place is None:
+            me = here(self._runtime.pid(), ask.name, ask.note)
+            place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event())
+            self.all[ask.token] = place
+        place.attended, place.left = True, False
+        try:
+            return await self._ask(place, ask, until)
+        finally:
+            place.attended, place.seen_at = False, self._runtime.now()
+
+    async def wait(self, token: str, within: float) -> None:
+        """Wait until the one ahead is gone."""
+        place = self.all.get(token)
+        if place is None:
+            return
+        place.attended = True
+        try:
+            await place.called.wait(within)
+        finally:
+            place.attended, place.seen_at = False, self._runtime.now()
+
+    async def _ask(self, place: Place, ask: Ask, until: float) -> Grant | Busy:
+        line = await self._stand(place, until)
+        turn = line.index(place.node.rpartition("/")[2])
+        if turn == 0:
+            ttl = lease_of(place.session.timeout)
+            place.granted, place.ends_at = True, self._runtime.now() + ttl
+            return Grant(place.fence, ttl)
+        first, ahead = (f"{place.parent}/{line[index]}" for index in (0, turn - 1))
+        found = await (self._watch if ask.queue else self._step_back)(place, first, ahead, until)
+        known = all(isinstance(node, Node) for node in found)
+        return Busy(holder(ask.name, *found) if known else None, UNTIL_CALLED)
+
+    async def _stand(self, place: Place, until: float) -> list[str]:
+        """Who stands in line, ourselves included."""
+        parents: list[Request] = []
+        while True:
+            place.settle()
+            if place.is_over:
+                place.gone()
+            if place.unsure:
+                await self._find(place, until)
+            if place.node:
+                names = await self._look(place, until)
+            else:
+                names = await self._create(place, parents, until)
+                parents = self._parents(place, below=bool(parents))
+            if isinstance(names, list) and place.node.rpartition("/")[2] in names:
+                return in_line(names)
+            if isinstance(names, StoreUnavailable) and not isinstance(names, SessionEnded):
+                raise names
+            place.gone()
+
+    async def _create(self, place: Place, parents: Sequence[Request], until: float) -> object:
+        session = place.session
+        await session.connected(until)
+        making = create(place.prefix, place.wanted, private=self._private)
+        replies = session.send(*parents, making, children(place.parent))
+        place.creating(replies, len(parents))
+        names = (await session.answers(replies, until))[-1]
+        made = place.settle()
+        return names if isinstance(made, tuple) else made
+
+    async def _look(self, place: Place, until: float) -> object:
+        proof, names = await place.session.ask(until, together(check(place.node)), children(place.parent))
+        return names if proof == [True] else proof
+
+    async def _find(self, place: Place, until: float) -> None:
+        """Look for the node of a request whose answer did not come: it has our guid, and is of our session."""
+        session = place.session
+        _, names = await session.ask(until, catch_up(place.parent), children(place.parent))
+        if isinstance(names, StoreUnavailable):
+            raise names
+        ours = [f"{place.parent}/{name}" for name in in_line([] if names is No.NODE else names)]
+        ours = [path for path in ours if path.startswith(place.prefix)]
+        nodes = sure(await session.ask(until, *map(read, ours))) if ours else []
+        place.gone()
+        for path, node in zip(ours, nodes, strict=True):
+            if isinstance(node, Node) and node.owner not in session.ended:
+                place.stands(path, node.fence, node.owner)
+                return
+
+    async def _watch(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
+        """See who is first, and be called when the one ahead goes."""
+        place.called.clear()
+        if place.watched != ahead:
+            self._forget(place)
+            place.watched = ahead
+        requests = [read(first), read(place.parent), read(ahead, place.call)]
+        *found, following = sure(await place.session.ask(until, *requests))
+        if not isinstance(following, Node):
+            place.call()
+        return found
+
+    async def _step_back(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
+        """Leave nothing behind after a single try. What cannot be deleted now is deleted later."""
+        place.left, place.deleting = True, True
+        *found, deleted = await place.session.ask(until, read(first), read(place.parent), delete(place.node))
+        if not isinstance(deleted, StoreUnavailable):
+            self.drop(place)
+        return found
+
+    def _parents(self, place: Place, *, below: bool) -> list[Request]:
+        """What has to be created first: mostly only the lock's own parent is missing."""
+        own, private = container(place.parent, private=self._private), self._private
+        if not below:
+            return [own]
+        folders = [lasting(path, private=private) for path in self._paths.above]
+        return [*folders, container(self._paths.space, private=private), own]
+
+    # --- renewing ----------------------------------------------------------------------------------------------
+
+    async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
+        """One request for all that are in one session."""
+        answers: list[Answer] = [None] * len(claims)
+        by_session: dict[Session, list[int]] = {}
+        for index, claim in enumerate(claims):
+            place = self._held(claim)
+            if place is None:
+                answers[index] = self.reasons.get(claim.token, LossReason.TAKEN)
+            else:
+                by_session.setdefault(place.session, []).append(index)
+        for session, indexes in by_session.items():
+            for begin in range(0, len(indexes), BATCH):
+                part = indexes[begin : begin + BATCH]
+                found = await self._prove(session, [claims[index] for index in part], until)
+                for index, answer in zip(part, found, strict=True):
+                    answers[index] = answer
+        return _settled(answers)
+
+    def _held(self, claim: Claim) -> Place | None:
+        place = self.all.get(claim.token)
+        if place is None or not place.granted or place.left:
+            return None
+        return place if (place.name, place.fence) == (claim.name, claim.fence) else None
+
+    async def _prove(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
+        """The leader says with a quorum that all their nodes are there, or which are not."""
+        places = [self.all[claim.token] for claim in claims]
+        try:
+            [proof] = sure(await session.ask(until, together(*(check(place.node) for place in places))))
+            if all(each is True for each in proof):
+                for place, claim in zip(places, claims, strict=True):
+                    place.ends_at = max(place.ends_at, self._runtime.now() + claim.ttl)
+                return [None] * len(claims)
+            nodes = sure(await session.ask(until, *(read(place.node) for place in places)))
+            answers: list[Answer] = [
+                await self._lost(place, until) if node is No.NODE else None
+                for place, node in zip(places, nodes, strict=True)
+            ]
+        except SessionEnded:
+            return [LossReason.SESSION_ENDED] * len(claims)
+        except StoreUnavailable as error:
+            return [error] * len(claims)
+        rest = iter(await self._prove(session, [c for c, a in zip(claims, answers, strict=True) if a is None], until))
+        return [next(rest) if answer is None else answer for answer in answers]
+
+    async def _lost(self, place: Place, until: float) -> LossReason:
+        reason = await self._why(place, until)
+        self.drop(place)
+        self.remember(place.token, reason)
+        return reason
+
+    async def _why(self, place: Place, until: float) -> LossReason:
+        """What ended a grant behind our back."""
+        if place.is_over:
+            return LossReason.SESSION_ENDED
+        try:
+            [node] = await place.session.ask(until, read(self._paths.broken))
+        except StoreUnavailable:
+            return LossReason.TAKEN
+        eviction = broken(node).of(place.name)
+        return LossReason.EVICTED if eviction and eviction.fence == place.fence else LossReason.TAKEN
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
+    async def release(self, token: str, until: float) -> LossReason | None:
+        """Delete the node; that of a holder together with writing down its fence."""
+        place = self.all.get(token)
+        if place is None:
+            return self.reasons.pop(token, LossReason.TAKEN)
+        place.attended = place.left = True
+        try:
+            return await self._give_back(place, until)
+        finally:
+            place.attended, place.seen_at = False, self._runtime.now()
+
+    async def _give_back(self, place: Place, until: float) -> LossReason | None:
+        place.settle()
+        if place.unsure:
+            await self._find(place, until)
+        if place.is_over or not place.node:
+            self.drop(place)
+            return LossReason.SESSION_ENDED if place.is_over else LossReason.TAKEN
+        was_there = await self._delete(place, until)
+        self.drop(place)
+        if not place.granted:
+            return LossReason.TAKEN
+        return None if was_there else await self._why(place, until)
+
+    async def _delete(self, place: Place, until: float) -> bool:
+        """Delete the node; tell whether it was there. If an earlier try was not answered, that one may have done it."""
+        await place.session.connected(until)
+        tried, place.deleting = place.deleting, True
+        if place.granted:
+            noted = write(place.parent, b"%d" % place.fence)
+            [answer] = await place.session.ask(until, together(delete(place.node), noted))
+            if isinstance(answer, list):
+                gone = answer[0] is No.NODE
+                if gone or not any(isinstance(each, No | StoreUnavailable) for each in answer):
+                    return not gone or tried
+        [answer] = sure(await place.session.ask(until, delete(place.node)))
+        return answer is not No.NODE or tried
+
+    def drop(self, place: Place) -> None:
+        """There is nothing of *place* any more."""
+        self._forget(place)
+        self.all.pop(place.token, None)
+
+    def remember(self, token: str, reason: LossReason) -> None:
+        """Keep why *token* lost its lock, for whoever asks next."""
+        while len(self.reasons) >= REMEMBERED:
+            self.reasons.pop(next(iter(self.reasons)))
+        self.reasons[token] = reason
+
+    def _forget(self, place: Place) -> None:
+        if place.watched:
+            place.session.forget(place.watched, place.call)
+
+
+def _settled(answers: Sequence[Answer]) -> list[LossReason | None]:
+    """The answers; or the error, if none came; or both."""
+    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+    if errors and len(errors) == len(answers):
+        raise errors[0]
+    if errors:
+        raise PartlyRenewed(errors[0].store, errors[0].problem, list(answers))
+    return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
