@@ -121,6 +121,9 @@ class Lease:
     def detach(self) -> str:
         return run(self._core.detach())
 
+    def compare(self) -> Any:
+        return self._core.compare()
+
     def to_str(self) -> str:
         return self._core.to_str()
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 
 from core.worlds import CoreTests
-from dibs.errors import LeaseLost, Misuse, StoreUnavailable
+from dibs.errors import LeaseLost, Misuse, NotSupported, StoreUnavailable
 from dibs.testing.contract.ownership import holds, is_free
 from dibs.testing.contract.watched import refuse
 from dibs.testing.contract.world import STEP, World
 
 
 class TestLease(CoreTests):
+    async def test_a_store_without_conditions_says_what_to_take_instead(self, world: World) -> None:
+        lease = await world.client().lock(world.name()).acquire(timeout=0)
+        with pytest.raises(NotSupported, match=r"memory has no condition .* see dibs\.guards"):
+            lease.compare()
+        await lease.release()
+        with pytest.raises(Misuse, match="was released"):
+            lease.compare()
+
     async def test_a_lease_says_what_it_is(self, world: World) -> None:
         name = world.name()
         lease = await world.client().lock(name, ttl=20, note="charge").acquire(timeout=0)

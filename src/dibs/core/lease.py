@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dibs.core import handover
 from dibs.core.loss import Loss
@@ -139,6 +139,15 @@ class Lease:
         self._given_up = "detached"
         self._client.forget(self)
         return self.to_str()
+
+    def compare(self) -> Any:
+        """Return the condition that this lease holds, for a transaction of your own in the same store. Costs no I/O.
+
+        The store then checks it in the very step that writes, which no pause can come between. ZooKeeper, etcd and
+        Consul have such conditions, each in the shape of its transactions; `NotSupported` from the others.
+        """
+        self.check()
+        return self._client.store.compare(self.claim)
 
     def to_str(self) -> str:
         """Return the lease as text for another process, which gets it with `Client.resume`.

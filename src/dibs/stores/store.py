@@ -174,6 +174,13 @@ class Store(ABC):
     async def detach(self, claim: Claim, within: float) -> None:
         """From now on only the ttl bounds the lease: this process may end and leave it to another."""
 
+    def compare(self, claim: Claim) -> object:
+        """A condition that this grant holds, for the caller's own transaction in the same store. It costs no I/O."""
+        raise NotSupported(
+            f"the store {self.guarantees.name} has no condition to put into a transaction of yours; a guard that "
+            "compares the fence does the same for any resource: see dibs.guards"
+        )
+
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
         """Do *call*, with name, token and reason, when the store learns between two renewals that a grant is over.
 

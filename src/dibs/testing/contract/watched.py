@@ -135,6 +135,10 @@ class Watched(Store):
         """Pass it on."""
         await self._do("detach", lambda: self._store.detach(claim, within), within)
 
+    def compare(self, claim: Claim) -> object:
+        """Pass it on."""
+        return self._store.compare(claim)
+
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
         """Pass it on."""
         self._store.on_loss(call)
