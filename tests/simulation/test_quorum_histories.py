@@ -36,8 +36,9 @@ CHUNK = 100
 class Counts(QuorumStore):
     """Proposes no fence, so that nodes which missed a grant disagree, and the second round is needed."""
 
-    def _proposal(self) -> int:
-        return 0
+    def __init__(self, *made_of: Any) -> None:
+        super().__init__(*made_of)
+        self._granting.proposal = lambda: 0
 
 
 class QuorumHistory(History):

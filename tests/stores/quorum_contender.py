@@ -15,8 +15,9 @@ from typing import ClassVar, cast
 
 import dibs
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.ports.redis_bundle import Round
 from dibs.ports.redis_nodes import Answer, Call, Plain
-from dibs.ports.redis_nodes_blocking import BlockingNodes, BlockingRound
+from dibs.ports.redis_nodes_blocking import BlockingNodes
 from dibs.runtime.clock import boot_time
 from dibs.stores import quorum_vote
 from dibs.stores.quorum import QuorumStore
@@ -31,7 +32,7 @@ class Unlucky:
 
     cut_by_token: ClassVar[dict[str, set[int]]] = {}
 
-    def __init__(self, real: BlockingRound, names: Sequence[str], token: str) -> None:
+    def __init__(self, real: Round, names: Sequence[str], token: str) -> None:
         self._real, self._names, self.next = real, names, real.next
         drawn = {node for node in range(len(names)) if random.random() < UNREACHABLE}
         self._cut = self.cut_by_token.pop(token, drawn)
@@ -60,7 +61,7 @@ def contend(url: str, log: Path, mode: str) -> None:
     real = nodes.round
     nodes.round = lambda token="": Unlucky(real(token), nodes.names, token)  # type: ignore[method-assign,assignment,return-value]
     if mode != "confirmed":
-        store._proposal = lambda: 0  # type: ignore[method-assign]
+        store._granting.proposal = lambda: 0
     if mode == "highest":
         take_the_highest()
     lock = client.lock("x", ttl=0.6, timeout=20)

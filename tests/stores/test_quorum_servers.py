@@ -18,7 +18,7 @@ from dibs.core.client import Client
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, StoreUnavailable
 from dibs.runtime.run import run
 from dibs.runtime.threads import ThreadRuntime
-from dibs.stores.quorum import QuorumStore, open_url
+from dibs.stores.quorum_open import open_url
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.proxy import FaultProxy
 from servers.clock import Clock
@@ -396,22 +396,19 @@ def test_a_vote_is_taken_back_for_its_own_attempt_only(three: list[RedisServer])
     store = open_url(url(three), "default", runtime)
     ask = Ask("x", runtime.token(), 5.0, "", queue=False)
     assert isinstance(run(store.grant(ask, 1.0)), Grant)
-    late = store._calls(ask, b"-").withdraw  # of an attempt that came after, and is older than the next
+    late = store._granting._calls(ask, b"-").withdraw  # of an attempt that came after, and is older than the next
     assert isinstance(run(store.grant(ask, 1.0)), Grant)
-    replies, _ = run(store._ask_all(late, 1.0, lambda said: len(said) == 3))
+    replies, _ = run(store._everyone.ask_each(late, 1.0))
     assert list(replies.values()) == [0, 0, 0]
     assert all(holders(three))
     run(store.close())
 
 
 def test_a_proposal_from_the_far_future_is_refused(three: list[RedisServer]) -> None:
-    class Ahead(QuorumStore):
-        def _proposal(self) -> int:
-            return super()._proposal() + 2 * 86_400_000_000
-
     runtime = ThreadRuntime()
     store = open_url(url(three), "default", runtime)
-    store.__class__ = Ahead
+    now = store._granting.proposal
+    store._granting.proposal = lambda: now() + 2 * 86_400_000_000
     with pytest.raises(StoreUnavailable, match="more than a day behind"):
         run(store.grant(Ask("x", runtime.token(), 5.0, "", queue=False), 1.0))
     run(store.close())

@@ -66,7 +66,7 @@ class Plain:
 
 
 class Answer(NamedTuple):
-    """What one node said, or a `StoreUnavailable`; an error reply is a `hiredis.ReplyError`."""
+    """What one node said, or a `StoreUnavailable`: it could not be asked, did not answer, or answered with an error."""
 
     node: int
     call: Call | Plain
@@ -90,7 +90,7 @@ class Round(Protocol):
         """The next answer; None if there is none up to the moment *until*."""
 
     def end(self, *, keep: str = "") -> None:
-        """No more is heard. *keep*: a token; the next round with it uses the same connections."""
+        """No more is heard. *keep*: a token that was granted; the round that gives it back is told what is owed."""
 
 
 class Nodes(Protocol):
@@ -101,7 +101,7 @@ class Nodes(Protocol):
         """What the nodes are called."""
 
     def round(self, token: str = "") -> Round:
-        """Begin a round; with *token*: on the connections that a round was ended on with it."""
+        """Begin a round; with *token*: one that gives it back, so that no answer that is still owed makes a grant."""
 
     async def expect(self, token: str, within: float) -> bytes:
         """Listen for *token*; return the channel on which nodes call it, empty if none can be heard."""

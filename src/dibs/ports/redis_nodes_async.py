@@ -182,15 +182,22 @@ class Strand:
             self._heard(reply)  # nobody asked for it: this strand listens
             return
         owed = self.owed.popleft()
-        if owed.call is None:
-            if isinstance(reply, Exception):
+        if isinstance(reply, Exception):
+            if owed.call is None:
                 self.drop(StoreUnavailable(self.name, refused(self.name, reply).problem))
-        elif isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            if owed.undo is None or (owed.round is not None and not owed.round.ended):
-                self.owed.append(owed)
-                self._write(owed.call.in_full())
-        elif owed.round is not None:
+                return
+            if str(reply).startswith("NOSCRIPT"):
+                self._say_again(owed, owed.call)
+                return
+            reply = refused(self.name, reply)
+        if owed.round is not None and owed.call is not None:
             owed.round.hear(Answer(self._node, owed.call, reply))
+
+    def _say_again(self, owed: Owed, call: Call | Plain) -> None:
+        """The server has lost the script. A vote that nobody waits for any more is not asked for again."""
+        if owed.undo is None or (owed.round is not None and not owed.round.ended):
+            self.owed.append(owed)
+            self._write(call.in_full())
 
     def _broke(self, exc: Exception) -> None:
         self.drop(OutcomeUnknown(self.name, f"the connection broke: {exc}"))

@@ -6,10 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import hiredis
-
 from dibs.errors import StoreUnavailable
-from dibs.ports.redis_errors import refused
 from dibs.ports.redis_nodes import Call, Nodes
 from dibs.runtime import Runtime
 from dibs.stores import quorum_members as members
@@ -134,10 +131,7 @@ class Admission:
                 asking.send(node, call)
             until = self._runtime.now() + patience  # from here: connections may have been opened
             while len(replies) < len(calls) and (answer := await asking.next(until)) is not None:
-                reply = answer.reply
-                if isinstance(reply, hiredis.ReplyError):
-                    reply = refused(self._nodes.names[answer.node], reply)
-                replies[answer.node] = reply
+                replies[answer.node] = answer.reply
         finally:
             asking.end()
         return replies

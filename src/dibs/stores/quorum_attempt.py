@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import hiredis
-
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.redis_errors import refused
 from dibs.ports.redis_nodes import Answer, Call, Round
 from dibs.stores import quorum_vote as vote
 from dibs.stores.quorum_vote import FAILED, REFUSED, UNHEARD, Verdict
@@ -93,8 +90,11 @@ class Attempt:
 
     def _raise(self, asking: Round) -> bool:
         """Ask those who have a lower fence to rise; tell whether there were any."""
+        lower = vote.to_raise(self.said, self._quorum)
+        if not lower:
+            return False
         fence, any_asked = vote.fence_of(self.said), False
-        for node in vote.to_raise(self.said, self._quorum):
+        for node in lower:
             if self._asked[node] < fence:
                 self._asked[node], any_asked = fence, True
                 asking.send(node, self._calls.confirm(fence))
@@ -109,8 +109,7 @@ class Attempt:
         elif isinstance(reply, list):
             self._refused(node, reply)
         elif answer.call is not self._calls.withdraw:
-            error = refused(self._names[node], reply) if isinstance(reply, hiredis.ReplyError) else reply
-            self.causes[node], self.said[node] = error, FAILED
+            self.causes[node], self.said[node] = reply, FAILED
 
     def _refused(self, node: int, reply: list[Any]) -> None:
         kind = reply[0]

@@ -20,8 +20,9 @@ def grouped(claims: Sequence[Claim]) -> list[Sequence[Claim]]:
 
 def is_decided(said: Collection[object], count: int, quorum: int) -> bool:
     """Whether a majority of *count* nodes said that it is held, or so many that it is not that none is left."""
-    held = list(said).count(b"held")
-    return held >= quorum or len(said) - held > count - quorum
+    heard = list(said)
+    held = heard.count(b"held")
+    return held >= quorum or len(heard) - held > count - quorum
 
 
 class Renewal:

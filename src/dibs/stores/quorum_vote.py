@@ -50,7 +50,7 @@ def heard(known: int, fence: int) -> int:
 
 def votes(said: Sequence[int]) -> int:
     """How many nodes hold our token."""
-    return sum(each > UNHEARD for each in said)
+    return len(said) - said.count(UNHEARD) - said.count(REFUSED) - said.count(FAILED)
 
 
 def fence_of(said: Sequence[int]) -> int:
@@ -63,7 +63,7 @@ def verdict(said: Sequence[int], quorum: int) -> Verdict:
     highest = max(said)
     if highest > UNHEARD and said.count(highest) >= quorum:  # each of these was seen with exactly this fence
         return Verdict.WON
-    if sum(each >= UNHEARD for each in said) < quorum:
+    if len(said) - said.count(REFUSED) - said.count(FAILED) < quorum:
         return Verdict.LOST
     return Verdict.OPEN
 

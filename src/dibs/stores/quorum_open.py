@@ -1,0 +1,70 @@
+"""Makes the store of a Redlock from its URL, or from a list of URLs or clients, with the ports of its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.ports.redis_command import command
+from dibs.ports.redis_nodes import Call, Nodes
+from dibs.ports.redis_source import Source
+from dibs.runtime import Runtime
+from dibs.stores import quorum_scripts as scripts
+from dibs.stores.quorum import QuorumStore
+from dibs.stores.quorum_admission import NODE
+from dibs.stores.quorum_options import Options, from_redlock_url, sources_of
+
+PATIENCE = 0.1
+"""Seconds for which a node may owe an answer and still be asked, unless the user says how long one is waited for."""
+
+CONNECTING = 0.5
+"""Seconds that opening a connection may take, unless the user does."""
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> QuorumStore:
+    """``redlock://[user:password@]h1,h2,h3[/db][?options]``; ``rediss+redlock://`` with TLS."""
+    sources, options = from_redlock_url(url, blocking=runtime.blocking)
+    return _open(sources, namespace, runtime, options)
+
+
+def open_nodes(nodes: Sequence[Any], namespace: str, runtime: Runtime) -> QuorumStore:
+    """A list of URLs, or of clients of redis-py."""
+    return _open(sources_of(nodes, blocking=runtime.blocking), namespace, runtime, Options())
+
+
+def _open(sources: Sequence[Source], namespace: str, runtime: Runtime, options: Options) -> QuorumStore:
+    if len(sources) % 2 == 0:
+        _warn_of_even(len(sources))
+    return QuorumStore(_nodes(sources, runtime, options), namespace, runtime, options)
+
+
+def _nodes(sources: Sequence[Source], runtime: Runtime, options: Options) -> Nodes:
+    def words() -> list[bytes]:
+        return greeting(runtime, options)
+
+    patience = options.node_timeout or PATIENCE
+    if runtime.blocking:
+        from dibs.ports.redis_nodes_blocking import BlockingNodes  # noqa: PLC0415 - the one that is needed
+
+        connecting = options.node_timeout or CONNECTING
+        return BlockingNodes(sources, words, runtime.now, runtime.token, patience, connecting)
+    from dibs.ports.redis_nodes_async import AsyncNodes  # noqa: PLC0415 - the one that is needed
+
+    return AsyncNodes(sources, words, runtime, patience)
+
+
+def greeting(runtime: Runtime, options: Options) -> list[bytes]:
+    """What every connection begins with: the scripts, and finding out whether the server was away."""
+    loads = [command("SCRIPT", "LOAD", script.text) for script in (scripts.GRANT, scripts.RELEASE, scripts.CONFIRM)]
+    hello = Call(scripts.HELLO, (NODE,), runtime.token(), "durable" if options.durable else "")
+    return [*loads, hello.in_full()]
+
+
+def _warn_of_even(count: int) -> None:
+    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+    logging.getLogger("dibs").warning(
+        "a Redlock of %d nodes survives no more losses than one of %d, and each lock needs one vote more",
+        count,
+        count - 1,
+    )
