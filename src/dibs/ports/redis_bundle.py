@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dibs.errors import StoreUnavailable
-from dibs.ports.redis_nodes import Answer, Call, Plain
-from dibs.ports.redis_strand import Asker, Owed, Poll, Strand, Way
+from dibs.ports.redis_nodes import Answer, Asker, Call, Owed, Plain
+from dibs.ports.redis_strand import Poll, Strand, Way
 
 IDLE = 0.01
 """Seconds after which a bundle is looked at before it is used: a server may have closed its connection."""

@@ -7,6 +7,7 @@ answer. Whoever ends a round need not wait for the answers that are still to com
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -71,6 +72,41 @@ class Answer(NamedTuple):
     node: int
     call: Call | Plain
     reply: Any
+
+
+class Asker:
+    """Who has asked, and hears the answers."""
+
+    __slots__ = ("answers", "ended")
+
+    def __init__(self) -> None:
+        self.answers = deque[Answer]()
+        self.ended = False
+
+    def hear(self, answer: Answer) -> None:
+        """An answer is here."""
+        if not self.ended:
+            self.answers.append(answer)
+
+
+class Owed(NamedTuple):
+    """An answer that a node owes."""
+
+    to: Asker | None
+    call: Call | Plain | None
+    """None: it belongs to the greeting."""
+    undo: Call | None
+    since: float
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a server that has lost the script is asked again: not for a vote that nobody waits for any more."""
+        return self.undo is None or (self.to is not None and not self.to.ended)
+
+
+def is_unknown(error: Exception) -> bool:
+    """Whether a server says that it does not know the script."""
+    return str(error).startswith("NOSCRIPT")
 
 
 class Round(Protocol):

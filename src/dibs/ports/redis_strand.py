@@ -17,7 +17,7 @@ import hiredis
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.redis_dial import BlockingDialer
 from dibs.ports.redis_errors import refused
-from dibs.ports.redis_nodes import OVERDUE, PAUSE, Answer, Call, Plain
+from dibs.ports.redis_nodes import OVERDUE, PAUSE, Answer, Asker, Call, Owed, Plain, is_unknown
 from dibs.ports.redis_source import Source
 
 CHUNK = 16_384
@@ -31,26 +31,6 @@ USUAL = {bytes, int}
 
 MOST_UNDONE = 100
 """Tokens to be given back to a node that cannot be reached; older ones end by their ttl."""
-
-
-class Asker:
-    """Who has asked, and hears the answers."""
-
-    __slots__ = ("answers", "ended")
-
-    def __init__(self) -> None:
-        self.answers = deque[Answer]()
-        self.ended = False
-
-
-class Owed(NamedTuple):
-    """An answer that a node owes."""
-
-    to: Asker | None
-    call: Call | Plain | None
-    """None: it belongs to the greeting."""
-    undo: Call | None
-    since: float
 
 
 class Way(NamedTuple):
@@ -103,7 +83,7 @@ class Strand:
                 self._connect(owed.since)
             self._write(owed.call.data)
         except StoreUnavailable as error:
-            owed.to.answers.append(Answer(self.node, owed.call, error))
+            owed.to.hear(Answer(self.node, owed.call, error))
         else:
             self.owed.append(owed)
 
@@ -172,16 +152,16 @@ class Strand:
         if isinstance(reply, Exception):
             if owed.call is None:
                 raise StoreUnavailable(name, refused(name, reply).problem)
-            if str(reply).startswith("NOSCRIPT"):
+            if is_unknown(reply):
                 self._say_again(owed, owed.call)
                 return
             reply = refused(name, reply)
-        if owed.to is not None and owed.call is not None and not owed.to.ended:
-            owed.to.answers.append(Answer(self.node, owed.call, reply))
+        if owed.to is not None and owed.call is not None:
+            owed.to.hear(Answer(self.node, owed.call, reply))
 
     def _say_again(self, owed: Owed, call: Call | Plain) -> None:
         """The server has lost the script. A vote that nobody waits for any more is not asked for again."""
-        if owed.undo is None or (owed.to is not None and not owed.to.ended):
+        if owed.is_wanted:
             self._write(call.in_full())
             self.owed.append(owed)
 
@@ -198,8 +178,8 @@ class Strand:
         for owed in owed_all:
             if owed.undo is not None and greeted:
                 self.undone.append(owed.undo)
-            if owed.to is not None and owed.call is not None and not owed.to.ended:
-                owed.to.answers.append(Answer(self.node, owed.call, error))
+            if owed.to is not None and owed.call is not None:
+                owed.to.hear(Answer(self.node, owed.call, error))
         with contextlib.suppress(OSError, ValueError):  # while the old connection still takes it, say it behind
             self.send(b"".join(owed.undo.data for owed in owed_all if owed.undo is not None))
         sock.close()
