@@ -9,7 +9,7 @@ import pytest
 
 import dibs
 from dibs.runtime import Runtime
-from dibs.stores.quorum_open import open_url
+from dibs.stores.quorum import open_url
 from dibs.stores.store import Store
 from dibs.testing.contract import StoreContract
 from servers.redis import RedisServer

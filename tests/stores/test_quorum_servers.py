@@ -18,7 +18,7 @@ from dibs.core.client import Client
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, StoreUnavailable
 from dibs.runtime.run import run
 from dibs.runtime.threads import ThreadRuntime
-from dibs.stores.quorum_open import open_url
+from dibs.stores.quorum import open_url
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.proxy import FaultProxy
 from servers.clock import Clock

@@ -22,13 +22,26 @@ from dibs.stores.quorum_admission import NODE, Admission
 from dibs.stores.quorum_everyone import Everyone
 from dibs.stores.quorum_granting import Granting
 from dibs.stores.quorum_looking import Looking
-from dibs.stores.quorum_options import Options
+from dibs.stores.quorum_nodes import connected
+from dibs.stores.quorum_options import Options, from_redlock_url, sources_of
 from dibs.stores.quorum_renewal import Renewal, grouped, is_decided, settled
 from dibs.stores.redis_keys import Naming
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 STAND_IN = 0.1
 """Seconds after which the second in line asks: the first may stand still."""
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> QuorumStore:
+    """``redlock://[user:password@]h1,h2,h3[/db][?options]``; ``rediss+redlock://`` with TLS."""
+    sources, options = from_redlock_url(url, blocking=runtime.blocking)
+    return QuorumStore(connected(sources, runtime, options), namespace, runtime, options)
+
+
+def open_nodes(nodes: Sequence[Any], namespace: str, runtime: Runtime) -> QuorumStore:
+    """A list of URLs, or of clients of redis-py."""
+    sources, options = sources_of(nodes, blocking=runtime.blocking), Options()
+    return QuorumStore(connected(sources, runtime, options), namespace, runtime, options)
 
 
 class QuorumStore(Store):

@@ -26,8 +26,8 @@ BUILT_IN = {
     "rediss+sentinel": "dibs.stores.redis",
     "redis+cluster": "dibs.stores.redis",
     "rediss+cluster": "dibs.stores.redis",
-    "redlock": "dibs.stores.quorum_open",
-    "rediss+redlock": "dibs.stores.quorum_open",
+    "redlock": "dibs.stores.quorum",
+    "rediss+redlock": "dibs.stores.quorum",
     "postgresql": "dibs.stores.postgres",
     "postgres": "dibs.stores.postgres",
     "postgresql+advisory": "dibs.stores.postgres_advisory",
@@ -62,7 +62,7 @@ def open_store(url: str, namespace: str, runtime: Runtime) -> Store:
 def open_client(client: object, namespace: str, runtime: Runtime) -> Store:
     """Make the store behind *client*, a client or pool of a driver that the caller already has; a list is a Redlock."""
     if isinstance(client, list | tuple):
-        return cast(Store, importlib.import_module("dibs.stores.quorum_open").open_nodes(client, namespace, runtime))
+        return cast(Store, importlib.import_module("dibs.stores.quorum").open_nodes(client, namespace, runtime))
     for kind in type(client).__mro__:
         module = DRIVERS.get(kind.__module__.partition(".")[0])
         if module is not None:

@@ -1,18 +1,16 @@
-"""Makes the store of a Redlock from its URL, or from a list of URLs or clients, with the ports of its runtime."""
+"""Connects a Redlock with its nodes: by the port of its runtime, and what is said first on every connection."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dibs.ports.redis_command import command
 from dibs.ports.redis_nodes import Call, Nodes
 from dibs.ports.redis_source import Source
 from dibs.runtime import Runtime
 from dibs.stores import quorum_scripts as scripts
-from dibs.stores.quorum import QuorumStore
 from dibs.stores.quorum_admission import NODE
-from dibs.stores.quorum_options import Options, from_redlock_url, sources_of
+from dibs.stores.quorum_options import Options
 
 PATIENCE = 0.1
 """Seconds for which a node may owe an answer and still be asked, unless the user says how long one is waited for."""
@@ -21,24 +19,11 @@ CONNECTING = 0.5
 """Seconds that opening a connection may take, unless the user does."""
 
 
-def open_url(url: str, namespace: str, runtime: Runtime) -> QuorumStore:
-    """``redlock://[user:password@]h1,h2,h3[/db][?options]``; ``rediss+redlock://`` with TLS."""
-    sources, options = from_redlock_url(url, blocking=runtime.blocking)
-    return _open(sources, namespace, runtime, options)
-
-
-def open_nodes(nodes: Sequence[Any], namespace: str, runtime: Runtime) -> QuorumStore:
-    """A list of URLs, or of clients of redis-py."""
-    return _open(sources_of(nodes, blocking=runtime.blocking), namespace, runtime, Options())
-
-
-def _open(sources: Sequence[Source], namespace: str, runtime: Runtime, options: Options) -> QuorumStore:
+def connected(sources: Sequence[Source], runtime: Runtime, options: Options) -> Nodes:
+    """The nodes at *sources*, as the port of this runtime reaches them; connections are made when they are needed."""
     if len(sources) % 2 == 0:
         _warn_of_even(len(sources))
-    return QuorumStore(_nodes(sources, runtime, options), namespace, runtime, options)
 
-
-def _nodes(sources: Sequence[Source], runtime: Runtime, options: Options) -> Nodes:
     def words() -> list[bytes]:
         return greeting(runtime, options)
 
