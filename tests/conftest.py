@@ -16,6 +16,7 @@ from dibs.testing.proxy import FaultProxy
 from servers.certificates import Certificates
 from servers.clock import Clock
 from servers.cluster import RedisCluster
+from servers.etcd import EtcdCluster, EtcdServer
 from servers.node import Node
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
@@ -60,9 +61,21 @@ def shared_zookeeper() -> Iterator[ZooKeeperServer]:
 
 
 @pytest.fixture(scope="session")
+def shared_etcd() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def shared_ensemble() -> Iterator[Ensemble]:
     with Ensemble() as ensemble:
         yield ensemble
+
+
+@pytest.fixture(scope="session")
+def shared_etcd_cluster() -> Iterator[EtcdCluster]:
+    with EtcdCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +158,20 @@ def ensemble(shared_ensemble: Ensemble) -> Ensemble:
 
 
 @pytest.fixture
+def etcd_server(shared_etcd: EtcdServer) -> EtcdServer:
+    """An etcd without keys or leases."""
+    shared_etcd.reset()
+    return shared_etcd
+
+
+@pytest.fixture
+def etcd_cluster(shared_etcd_cluster: EtcdCluster) -> EtcdCluster:
+    """Three members that run, without keys or leases."""
+    shared_etcd_cluster.reset()
+    return shared_etcd_cluster
+
+
+@pytest.fixture
 def clock() -> Iterator[Clock]:
     """A wall clock to give to a server: ``start_redis(clock=clock)``, then ``clock.shift(60)``."""
     with Clock() as clock:
@@ -152,7 +179,7 @@ def clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def fault_proxy() -> Iterator[Callable[[Node | PostgresServer | ZooKeeperServer], FaultProxy]]:
+def fault_proxy() -> Iterator[Callable[[Node | PostgresServer | ZooKeeperServer | EtcdServer], FaultProxy]]:
     """Puts a proxy before a server: ``fault_proxy(redis_server)``."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(FaultProxy(server.address))

@@ -26,6 +26,10 @@ class Ability(StrEnum):
 
     EXPIRY = "expiry"
     """A lease ends after its ttl, whatever became of its holder."""
+    PUNCTUAL = "punctual end"
+    """A lease that nobody renews ends at the end of its ttl, not some seconds later."""
+    MEMORY = "memory"
+    """The last fence of a name can be seen after its grant is over."""
     HANDOVER = "hand-over"
     """A lease can be detached here and resumed by another process."""
     ORDER = "order"

@@ -33,6 +33,8 @@ BUILT_IN = {
     "postgresql+advisory": "dibs.stores.postgres_advisory",
     "zookeeper": "dibs.stores.zookeeper",
     "zookeepers": "dibs.stores.zookeeper",
+    "etcd": "dibs.stores.etcd",
+    "etcds": "dibs.stores.etcd",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
@@ -46,8 +48,6 @@ DRIVERS = {
 """Package to the module whose `open_client` takes a client of it."""
 
 PLANNED = [
-    "etcd",
-    "etcds",
     "consul",
 ]
 

@@ -40,6 +40,7 @@ class Fences(Kind):
                 fences.append(lease.fence)
         assert fences == sorted(set(fences))
 
+    @needs(Ability.MEMORY)
     async def test_the_last_fence_outlives_its_grant(self, world: World) -> None:
         client = world.client()
         async with client.lock(world.name()) as lease:

@@ -1,0 +1,179 @@
+"""The transactions of etcd that a lock consists of, as JSON, and what their answers say. Numbers travel as text."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dibs.stores.etcd_keys import Keys
+
+Json = dict[str, Any]
+
+TOGETHER = 100
+"""Operations in one transaction; etcd refuses more than 128."""
+
+PAGE = 500
+"""Keys in one answer, when there may be many."""
+
+
+class Pair(NamedTuple):
+    """A key and its value, as etcd has them."""
+
+    key: str
+    created: int
+    """The revision at which it was created: the fence."""
+    changed: int
+    value: str
+    lease: int
+    """0 for a key without one, which ends only when somebody deletes it."""
+
+
+class Leases(NamedTuple):
+    """The leases of etcd for one attempt."""
+
+    held: int
+    """For when it holds the lock: as long as the ttl."""
+    line: int
+    """For when it waits: short, since one that died keeps those behind it waiting."""
+
+
+# --- conditions ------------------------------------------------------------------------------------------------
+
+
+def created_at(key: str, revision: int) -> Json:
+    """Whether *key* is the one that was created at *revision*; 0: that there is none."""
+    return {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
+
+
+def unchanged(pair: Pair) -> Json:
+    """Whether the key is as it was read."""
+    return {"key": pair.key, "target": "MOD", "result": "EQUAL", "mod_revision": str(pair.changed)}
+
+
+def _empty(keys: Keys) -> Json:
+    """Whether nobody holds the lock or waits for it: each key there is would have to be one that is not there."""
+    return {**created_at(keys.first, 0), "range_end": keys.end}
+
+
+# --- steps -----------------------------------------------------------------------------------------------------
+
+
+def put(key: str, value: str, lease: int) -> Json:
+    """Put a key under a lease."""
+    return {"request_put": {"key": key, "value": value, "lease": str(lease)}}
+
+
+def move(key: str, lease: int) -> Json:
+    """Put a key under another lease; its value and the revision of its creation stay as they are."""
+    return {"request_put": {"key": key, "ignore_value": True, "lease": str(lease)}}
+
+
+def get(key: str, *, keys_only: bool = False) -> Json:
+    """Read one key, with or without its value."""
+    return {"request_range": {"key": key, "keys_only": keys_only}}
+
+
+def delete(key: str) -> Json:
+    """Delete one key."""
+    return {"request_delete_range": {"key": key}}
+
+
+def _by_age(keys: Keys, order: str, limit: int) -> Json:
+    return {"key": keys.first, "range_end": keys.end, "sort_order": order, "sort_target": "CREATE", "limit": str(limit)}
+
+
+def first(keys: Keys) -> Json:
+    """Read who holds the lock: whose key was created first."""
+    return {"request_range": _by_age(keys, "ASCEND", 1)}
+
+
+def last_two(keys: Keys) -> Json:
+    """Read who came last, and who came before that."""
+    return {"request_range": {**_by_age(keys, "DESCEND", 2), "keys_only": True}}
+
+
+def everybody(keys: Keys) -> Json:
+    """Read who holds the lock and who waits, in the order of their arrival."""
+    return {"request_range": _by_age(keys, "ASCEND", 0)}
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+def take(keys: Keys, own: str, value: str, lease: int) -> Json:
+    """Take the lock if nobody has it and nobody waits; answer who has it, and whether that is us."""
+    return txn([_empty(keys)], [put(own, value, lease)], [first(keys), get(own)])
+
+
+def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> Json:
+    """Take the lock if it is free, or else the last place in line, if we have none; answer who has the lock.
+
+    Who was *called* has a place, and is likely to be the first: its key goes under the lease of who holds a lock.
+    """
+    free = txn([_empty(keys)], [put(own, value, leases.held)], [put(own, value, leases.line)])
+    place = [{"request_txn": free}, first(keys), last_two(keys)]
+    again = [first(keys), get(own), *([move(own, leases.held)] if called else [])]
+    return txn([created_at(own, 0)], place, again)
+
+
+def give_back(keys: Keys, own: str) -> Json:
+    """Leave the line, at whichever place; answer who held the lock until now, and who broke it the last time."""
+    return txn([], [first(keys), get(keys.evicted), delete(own)], [])
+
+
+def before(keys: Keys, created: int) -> Json:
+    """Read who is next before whoever came at *created*."""
+    return {**_by_age(keys, "DESCEND", 1), "max_create_revision": str(created - 1), "keys_only": True}
+
+
+def page(begin: str, end: str, revision: int) -> Json:
+    """Read the next keys of a folder, as they were at *revision*; 0: as they are."""
+    return {"key": begin, "range_end": end, "limit": str(PAGE), "revision": str(revision)}
+
+
+def after(key: str) -> str:
+    """Where the keys after *key* begin."""
+    return b64encode(b64decode(key) + b"\0").decode()
+
+
+def txn(compare: Sequence[Json], success: Sequence[Json], failure: Sequence[Json]) -> Json:
+    """A transaction."""
+    return {"compare": list(compare), "success": list(success), "failure": list(failure)}
+
+
+# --- answers ---------------------------------------------------------------------------------------------------
+
+
+def revision(answer: Json) -> int:
+    """The revision at which it was answered; of a put, the one that it made."""
+    return int(answer["header"]["revision"])
+
+
+def pairs(answer: Json) -> list[Pair]:
+    """What was read."""
+    return [
+        Pair(
+            found["key"],
+            int(found["create_revision"]),
+            int(found["mod_revision"]),
+            found.get("value", ""),
+            int(found.get("lease", "0")),
+        )
+        for found in answer.get("kvs", ())
+    ]
+
+
+def read(answer: Json, place: int) -> list[Pair]:
+    """What the step at *place* of a transaction has read."""
+    return pairs(answer["responses"][place].get("response_range", {}))
+
+
+def succeeded(answer: Json, place: int) -> bool:
+    """Whether the condition of the transaction at *place* was true."""
+    return bool(answer["responses"][place].get("response_txn", {}).get("succeeded"))
+
+
+def deleted(answer: Json, place: int) -> bool:
+    """Whether the step at *place* has deleted anything."""
+    return "deleted" in answer["responses"][place].get("response_delete_range", {})
