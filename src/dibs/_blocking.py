@@ -266,6 +266,9 @@ class Client:
     def forget_record(self, name: str, *, fence: int) -> bool:
         return run(self._core.forget_record(name, fence=fence))
 
+    def reseed(self, floor: int) -> None:
+        run(self._core.reseed(floor))
+
     def inheritable(self) -> tuple[int, ...]:
         return self._core.inheritable()
 

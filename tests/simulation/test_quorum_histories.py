@@ -252,7 +252,7 @@ def test_a_majority_that_forgot_rests_until_it_is_reseeded() -> None:
             with pytest.raises(StoreUnavailable):
                 await lab.store.grant(lab.ask(), 1.0)
             await lab.process.sleep(1)
-        await lab.store.reseed(fence + 10**9)
+        await lab.store.reseed(fence + 10**9, 5.0)
         assert await lab.granted() > fence + 10**9
 
     lab.run(main())

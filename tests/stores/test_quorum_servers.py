@@ -239,9 +239,45 @@ def test_a_node_that_was_restarted_with_its_data_has_been_away_too(start_redis: 
             else:
                 assert not any(voted() for _ in range(5))
         if not votes:
-            store = open_url(url(nodes), "default", ThreadRuntime())
-            run(store.reseed(1))
-            run(store.close())
+            with connect(nodes) as client:
+                client.reseed(1)
+
+
+def test_a_majority_that_forgot_is_reseeded_by_anybody_and_clients_that_run_go_on(three: list[RedisServer]) -> None:
+    with met(three) as client:
+        fence = client.show("x").fence
+        for server in three[:2]:
+            server.restart(keep_data=False)
+        with pytest.raises(StoreUnavailable, match="memory"):
+            client.lock("x").try_acquire()
+        mark = fence + 10_000_000_000
+        with connect(three) as somebody:
+            somebody.reseed(mark)
+        until(lambda: is_granted(client), "it goes on")
+        with client.lock("x") as lease:
+            assert lease.fence > mark
+
+
+def test_nodes_that_all_forgot_are_new_to_a_client_that_runs_too(three: list[RedisServer]) -> None:
+    with met(three) as client:
+        fence = client.show("x").fence
+        for server in three:
+            server.restart(keep_data=False)
+        until(lambda: is_granted(client), "they are a set again")
+        with client.lock("x") as lease:
+            assert lease.fence > fence
+
+
+def test_nodes_are_reseeded_all_or_it_is_told_which_are_not(three: list[RedisServer]) -> None:
+    with met(three) as client:
+        three[1].kill9()
+        with pytest.raises(StoreUnavailable, match="all nodes have to be there") as refused:
+            client.reseed(1)
+        assert list(refused.value.causes) == [f"127.0.0.1:{three[1].port}"]
+        with pytest.raises(Misuse, match="no fence is above"):
+            client.reseed(2**53 - 1)
+        with pytest.raises(Misuse, match="floor=0"):
+            client.reseed(0)
 
 
 def test_a_node_that_forgot_votes_again_when_it_has_waited(

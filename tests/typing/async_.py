@@ -39,6 +39,7 @@ async def main() -> None:
     assert_type(await client.holders(), list[dibs.Holder])
     assert_type(await client.show("a"), dibs.LockState)
     assert_type(await client.evict("a", fence=1), bool)
+    await client.reseed(1)
 
 
 @dibs.locked("report:{day}")

@@ -33,6 +33,7 @@ VERBS = {
     "check": "dibs.cli.check",
     "break": "dibs.cli.break_",
     "init": "dibs.cli.init",
+    "reseed": "dibs.cli.reseed",
 }
 """Verb to the module that knows it; only that one is imported."""
 

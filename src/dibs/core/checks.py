@@ -102,10 +102,10 @@ def _finite(value: object, what: str) -> float:
     return float(seconds)
 
 
-def checked_fence(fence: object) -> int:
+def checked_fence(fence: object, what: str = "fence") -> int:
     """Return *fence* if it can be one: an integer from 1 to 2^63 - 1."""
     if isinstance(fence, bool) or not isinstance(fence, int) or not 0 < fence < 2**63:
-        raise Misuse(f"fence={shown(fence)}: it is a positive whole number below 2^63, as in `lease.fence`")
+        raise Misuse(f"{what}={shown(fence)}: it is a positive whole number below 2^63, as in `lease.fence`")
     return fence
 
 

@@ -184,6 +184,17 @@ class Client:
         check_records(self.store)
         return await self.store.forget(checked_name(name), checked_fence(fence), LONGEST_STEP)
 
+    async def reseed(self, floor: int) -> None:
+        """Let all nodes of a Redlock vote from now on, and give out no fence that is not above *floor*.
+
+        For the day on which a majority of them lost its memory, so that no lock is granted any more: *floor* is the
+        highest fence that any guard has seen. All nodes have to be there. Whoever held a lock until then may still
+        believe in it, beside the next one: only a guard that checks the fence tells them apart. `NotSupported` on
+        other stores.
+        """
+        self.enter()
+        await self.store.reseed(checked_fence(floor, "floor"), LONGEST_STEP)
+
     async def close(self) -> None:
         """Give back all that is held, within two seconds, and close the connections."""
         if self._closed:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, here
 from dibs.ports.redis_nodes import Call, Nodes
 from dibs.runtime import Runtime
@@ -170,11 +170,10 @@ class QuorumStore(Store):
         call = Call(scripts.ATTACH, (key,), values.quoted(claim.token), facts)
         await self._everyone.ask_each(call, within)
 
-    async def reseed(self, floor: int, within: float = 5.0) -> None:
-        """Let every node vote from now on, and give out no fence that is not above *floor*.
-
-        For the day on which a majority of nodes lost its memory: *floor* is the highest fence that any guard has seen.
-        """
+    async def reseed(self, floor: int, within: float) -> None:
+        """For the day on which a majority of nodes lost its memory."""
+        if floor >= scripts.HIGHEST_FENCE:
+            raise Misuse(f"floor={floor}: no fence is above it; the highest one is {scripts.HIGHEST_FENCE}")
         await self._admission.reseed(floor, within)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dibs.errors import StoreUnavailable
+from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.redis_nodes import Call, Nodes
 from dibs.runtime import Runtime
 from dibs.stores import quorum_members as members
@@ -48,7 +48,9 @@ class Admission:
         if now < self._look_at and not at_once:
             return []
         self._look_at = now + LOOK_AGAIN
-        seen, _ = await self.look("note", min(patience / 2, GLANCE))
+        seen, causes = await self.look("note", min(patience / 2, GLANCE))
+        if self._is_another(seen):
+            self.set = members.known_set(self._nodes.names, seen) or await self._found(seen, causes, patience / 2)
         voting = [member for member in seen if member is not None and member.set == self.set]
         calls = {
             node: self._join(member, voting)
@@ -57,6 +59,11 @@ class Admission:
         }
         await self._say(calls, patience / 2)
         return seen
+
+    def _is_another(self, seen: list[Member | None]) -> bool:
+        """Whether a majority is there and none of it belongs to the set we know: it was reseeded, or all is lost."""
+        there = [member for member in seen if member is not None]
+        return len(there) >= self._quorum and not any(member.set == self.set for member in there)
 
     def _may_join(self, member: Member, seen: list[Member | None], voting: list[Member]) -> bool:
         if not self._wait or members.was_never_let_in(member, seen, self.set):
@@ -84,9 +91,16 @@ class Admission:
         there = [member for member in seen if member is not None]
         if len(there) < len(seen):
             raise StoreUnavailable(self._shown, "all nodes have to be there to be reseeded", causes)
-        self.set = self.set or members.set_of(there)
+        self.set = members.known_set(self._nodes.names, seen) or members.set_of(there)
         call = Call(RESEED, (NODE,), self.set, len(seen), max(floor, members.floor_of(there)))
-        await self._say(dict.fromkeys(range(len(seen)), call), patience)
+        replies = await self._say(dict.fromkeys(range(len(seen)), call), patience)
+        failed: dict[str, BaseException] = {}
+        for node, name in enumerate(self._nodes.names):
+            reply = replies.get(node, OutcomeUnknown(name, f"no answer within {patience:.3g} s"))
+            if isinstance(reply, StoreUnavailable):
+                failed[name] = reply
+        if failed:
+            raise StoreUnavailable(self._shown, "not all nodes were reseeded; do it again", failed)
 
     async def _found(self, seen: list[Member | None], causes: dict[str, BaseException], patience: float) -> str:
         """Begin a set. Nodes that have a memory, but all restarted, wait first, so that no lease outlives them."""

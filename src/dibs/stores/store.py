@@ -164,6 +164,13 @@ class Store(ABC):
         why = self.guarantees.cannot.get(Ability.RECORDS, f"it has to declare that in {type(self).__name__}.guarantees")
         return NotSupported(f"the store {self.guarantees.name} keeps no records: {why}")
 
+    async def reseed(self, floor: int, within: float) -> None:
+        """Let all nodes vote from now on, and give out no fence that is not above *floor*."""
+        raise NotSupported(
+            f"the store {self.guarantees.name} has no nodes that lost their memory and wait to be told the highest "
+            "fence; only a redlock has"
+        )
+
     def crowded(self, name: str) -> bool:
         """Whether the first ask for *name* should take a ticket: the last one had to, and a ticket costs no request."""
         return False
