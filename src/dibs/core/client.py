@@ -235,8 +235,7 @@ class Client:
     def enter(self, name: str = "") -> None:
         """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
         self.runtime.enter()
-        if self._closed:
-            raise Misuse("this client is closed; connect a new one")
+        self._refuse_closed()
         ref = self._held.get(name)
         lease = ref() if ref is not None else None
         if lease is not None and lease.held_by(self.runtime.current()):
@@ -245,10 +244,15 @@ class Client:
                 "pass the lease on instead"
             )
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Misuse("this client is closed; connect a new one")
+
     def keep(self, lease: Lease) -> None:
-        """From now on *lease* is held here."""
+        """From now on *lease* is held here; `Misuse` if the client was closed meanwhile: nobody would renew it."""
         self._held[lease.name] = lease.ref
         self.keeper.keep(lease)
+        self._refuse_closed()  # only now: closing gives up what is held, or we see that it has begun
 
     def forget(self, lease: Lease) -> bool:
         """From now on *lease* is not held here; tell whether it was."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dibs.core.lease import Lease
 
 
@@ -17,14 +19,14 @@ class Entered:
         """A block was entered with *lease*."""
         self._blocks.setdefault(lease.name, []).append((lease.owner, lease))
 
-    def pop(self, name: str, owner: object) -> Lease | None:
-        """A block on *name* is left by *owner*: its innermost one, else (a fixture may be left by another
+    def pop(self, name: str, current: Callable[[], object]) -> Lease | None:
+        """A block on *name* is left by whom *current* tells: its innermost one, else (a fixture may be left by another
         task than entered it) the last that was entered."""
         blocks = self._blocks.get(name)
         if not blocks:
             return None
         index = -1
-        if blocks[index][0] is not owner:
+        if len(blocks) > 1 and blocks[index][0] is not (owner := current()):
             index = next((i for i in reversed(range(len(blocks))) if blocks[i][0] is owner), -1)
         lease = blocks.pop(index)[1]
         if not blocks:

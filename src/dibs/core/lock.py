@@ -108,7 +108,7 @@ class Lock:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the lock back, as `Lease` does."""
-        lease = self._client.entered.pop(self.name, self._client.runtime.current())
+        lease = self._client.entered.pop(self.name, self._client.runtime.current)
         if lease is None:
             raise Misuse(f"the block of lock {self.name!r} is left without having been entered by this client")
         try:
@@ -137,7 +137,6 @@ class Lock:
             claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
             lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
             self._client.keep(lease)
-            self._client.enter()  # it may have been closed meanwhile: nobody would renew the lease
         except BaseException:  # Ctrl-C
             self._client.keeper.give_back(ask.name, ask.token, self.ttl)
             raise

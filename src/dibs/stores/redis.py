@@ -140,8 +140,7 @@ class RedisStore(Store):
             known = self._remember(name, (keys.lock, head))
         key, head = known
         reply = await self._route.call(key, self._release_script, head + _last(token), within)
-        if token in self._listening:
-            self._listening.forget(token)
+        self._listening.forget(token)
         return ANSWERS[reply]
 
     def crowded(self, name: str) -> bool:
