@@ -16,6 +16,7 @@ from dibs.testing.proxy import FaultProxy
 from servers.certificates import Certificates
 from servers.clock import Clock
 from servers.cluster import RedisCluster
+from servers.consul import ConsulServer, ConsulTrio
 from servers.etcd import EtcdCluster, EtcdServer
 from servers.node import Node
 from servers.postgres import PostgresServer
@@ -145,6 +146,37 @@ def start_postgres() -> Iterator[Callable[..., PostgresServer]]:
         yield lambda *args, **options: stack.enter_context(PostgresServer(*args, **options))
 
 
+@pytest.fixture(scope="session")
+def shared_consul() -> Iterator[ConsulServer]:
+    with ConsulServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_consul_trio() -> Iterator[ConsulTrio]:
+    with ConsulTrio() as trio:
+        yield trio
+
+
+@pytest.fixture
+def consul(shared_consul: ConsulServer) -> ConsulServer:
+    """A Consul agent without locks, alone and in memory, that lets sessions be short."""
+    return shared_consul.reset()
+
+
+@pytest.fixture
+def consul_trio(shared_consul_trio: ConsulTrio) -> ConsulTrio:
+    """Three Consul servers; a test that ends one starts it again."""
+    return shared_consul_trio
+
+
+@pytest.fixture
+def start_consul() -> Iterator[Callable[..., ConsulServer]]:
+    """Starts agents of the test's own, with the arguments of `ConsulServer`."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(ConsulServer(*args, **options))
+
+
 @pytest.fixture
 def zookeeper(shared_zookeeper: ZooKeeperServer) -> ZooKeeperServer:
     """A ZooKeeper that runs; what tests leave there is taken away, so give each a chroot of its own."""
@@ -179,7 +211,9 @@ def clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def fault_proxy() -> Iterator[Callable[[Node | PostgresServer | ZooKeeperServer | EtcdServer], FaultProxy]]:
+def fault_proxy() -> Iterator[
+    Callable[[Node | PostgresServer | ZooKeeperServer | EtcdServer | ConsulServer], FaultProxy]
+]:
     """Puts a proxy before a server: ``fault_proxy(redis_server)``."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(FaultProxy(server.address))

@@ -21,6 +21,7 @@ servers() { # a line each: folder, program that the tests start, Debian package
     need etcd etcd etcd-server
     need openssl openssl openssl # makes the certificates of servers with TLS
     need zookeeper zkServer.sh zookeeper # with the Java that it runs on
+    need consul consul consul # last in Debian 11
 }
 
 need() { # folder, program, package
@@ -41,20 +42,22 @@ unpack() { # folder, package
         for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$here/$1" 2>>"$work/log" || return; done
 }
 
-# The machine's own sources, and the backports of each: there a Debian release gets what came after it. Only here: a
-# source list of the system would offer backports to everything that is ever installed.
+# The machine's own sources, with two more suites of each: the backports, where a Debian release gets what came after
+# it, and Debian 11 for what later ones have dropped. Only here: a source list of the system would offer them to
+# everything that is ever installed. Of several versions apt takes the newest that is not a backport.
 read_lists() {
     [ ! -e "$work/sources/read" ] || return 0
     command -v apt-get dpkg >/dev/null && . /etc/os-release && [ -n "${VERSION_CODENAME:-}" ] || return
-    local source suite=$VERSION_CODENAME
+    local source suite=$VERSION_CODENAME more
     for source in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
         [ -r "$source" ] && cp "$source" "$work/sources/" || continue
-        case $source in
-        *.list) sed -n "s/^\(deb .* \)$suite /\1$suite-backports /p" "$source" >"$work/sources/backports-${source##*/}" ;;
-        *) awk -v RS= -v ORS='\n\n' -v s="$suite" \
-            'sub("Suites:[^\n]* ?" s "( [^\n]*)?\n", "Suites: " s "-backports\n")' \
-            "$source" >"$work/sources/backports-${source##*/}" ;;
-        esac
+        for more in "$suite-backports" bullseye; do
+            case $source in
+            *.list) sed -n "s/^\(deb .* \)$suite /\1$more /p" "$source" ;;
+            *) awk -v RS= -v ORS='\n\n' -v s="$suite" -v more="$more" \
+                'sub("Suites:[^\n]* ?" s "( [^\n]*)?\n", "Suites: " more "\n")' "$source" ;;
+            esac >"$work/sources/$more-${source##*/}"
+        done
     done
     apt_get update >>"$work/log" 2>&1 || true # a source that is out of reach is no reason not to try the others
     touch "$work/sources/read"

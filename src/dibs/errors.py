@@ -48,15 +48,17 @@ class NotAcquired(DibsError):
     """Somebody else held the lock for as long as you were willing to wait.
 
     Not raised when the store is broken: that is `StoreUnavailable`. Try again later, wait longer, or look at
-    *holder* (`None` when it is not known, for example because it let go while we gave up).
+    *holder* (`None` when it is not known, for example because it let go while we gave up). *why* says what kept the
+    lock closed when nobody held it, where the store knows: Consul's lock-delay.
     """
 
-    def __init__(self, name: str, holder: Holder | None, waited: float) -> None:
-        super().__init__(name, holder, waited)
-        self.name, self.holder, self.waited = name, holder, waited
+    def __init__(self, name: str, holder: Holder | None, waited: float, why: str = "") -> None:
+        super().__init__(name, holder, waited, why)
+        self.name, self.holder, self.waited, self.why = name, holder, waited, why
 
     def __str__(self) -> str:
-        who = f"held by {self.holder}" if self.holder else "it was free for somebody else who waits for it"
+        nobody = self.why or "it was free for somebody else who waits for it"
+        who = f"held by {self.holder}" if self.holder else nobody
         after = f" after {self.waited:.2f}".rstrip("0").rstrip(".") + " s" if self.waited >= NOTICED else ""
         return f"lock {self.name!r} was not acquired{after}: {who}"
 

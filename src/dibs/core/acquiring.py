@@ -105,8 +105,8 @@ class Acquiring:
 
     def refused(self) -> NotAcquired:
         """The error that says who has it instead."""
-        holder = self._busy.holder if self._busy else None
-        return NotAcquired(self.ask.name, holder, self._client.runtime.now() - self._started)
+        holder, why = (self._busy.holder, self._busy.why) if self._busy else (None, "")
+        return NotAcquired(self.ask.name, holder, self._client.runtime.now() - self._started, why)
 
     async def _attempt(self) -> tuple[Grant, float] | Busy:
         """Ask until there is an answer. A grant comes with the moment from which its ttl counts."""

@@ -62,7 +62,7 @@ class Http:
         servers = [*([ready.server] if ready else []), *self._servers_to_try()]
         errors: dict[str, StoreUnavailable] = {}
         for server in servers:
-            ends = until if server is servers[-1] else self._share(until)
+            ends = until if server is servers[-1] else self._share(until - request.held) + request.held
             try:
                 wire, ready = ready.wire if ready else await server.wire(ends), None
                 answer = await self._ask(server, wire, request, ends, strand)

@@ -32,6 +32,8 @@ class Request(NamedTuple):
     """Path and query, quoted; see `target`."""
     body: bytes = b""
     headers: Headers = ()
+    held: float = 0.0
+    """Seconds for which it asks the server to hold the answer back."""
 
 
 class Answer(NamedTuple):

@@ -35,6 +35,8 @@ BUILT_IN = {
     "zookeepers": "dibs.stores.zookeeper",
     "etcd": "dibs.stores.etcd",
     "etcds": "dibs.stores.etcd",
+    "consul": "dibs.stores.consul",
+    "consuls": "dibs.stores.consul",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
@@ -46,10 +48,6 @@ DRIVERS = {
     "kazoo": "dibs.stores.zookeeper",
 }
 """Package to the module whose `open_client` takes a client of it."""
-
-PLANNED = [
-    "consul",
-]
 
 
 def open_store(url: str, namespace: str, runtime: Runtime) -> Store:
@@ -89,8 +87,6 @@ def _third_party(scheme: str) -> Opener:
 
     for entry in entry_points(group="dibs.stores", name=scheme):
         return cast(Opener, entry.load())
-    if scheme in PLANNED:
-        raise Misuse(f"{scheme}: is not in this version of dibs yet; there is {_known()}")
     raise Misuse(f"no store is known for the URL scheme {scheme!r}; there is {_known()}")
 
 

@@ -58,6 +58,8 @@ class Busy(NamedTuple):
     holder: Holder | None
     retry_in: float
     """After so many seconds it may be free even if no hint comes: the holder's remaining ttl."""
+    why: str = ""
+    """What keeps it closed when nobody holds it, as part of a sentence."""
 
 
 class Claim(NamedTuple):

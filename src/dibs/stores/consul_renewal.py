@@ -1,0 +1,219 @@
+"""How leases of Consul are kept: renewed together, handed over to another process, given back.
+
+A lease that leaves its client, since another process resumes or renews it, moves to a session of its own: the client's
+lives and dies with the client. Moving is one transaction, so nobody can come between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.ports.consul import Agent, Entry, Refused
+from dibs.runtime import Runtime
+from dibs.stores.consul_grant import Taking
+from dibs.stores.consul_holdings import Holding, Holdings
+from dibs.stores.consul_keys import Naming
+from dibs.stores.consul_sessions import Session, Sessions
+from dibs.stores.consul_txn import deleted, locked, packed, unchanged, unlocked, unpacked
+from dibs.stores.consul_view import View
+from dibs.stores.store import Claim, PartlyRenewed
+
+MOST_OPERATIONS = 64
+"""In one transaction of Consul."""
+
+Answer = LossReason | StoreUnavailable | None
+
+
+class Keeping:
+    """The leases of one client, and those of others that it is told of."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        naming: Naming,
+        runtime: Runtime,
+        sessions: Sessions,
+        holdings: Holdings,
+        taking: Taking,
+    ) -> None:
+        self._agent, self._naming, self._runtime = agent, naming, runtime
+        self._sessions, self._holdings, self._taking = sessions, holdings, taking
+
+    # --- renewing ------------------------------------------------------------------------------------------
+
+    async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
+        """One request for each session, and one for 64 leases: a session can live without the key it had locked."""
+        answers: dict[int, Answer] = {}
+        ours: dict[Session, list[int]] = {}
+        for place, claim in enumerate(claims):
+            holding = self._holdings.get(claim.token)
+            known = holding is not None and (holding.name, holding.fence) == (claim.name, claim.fence)
+            if holding is not None and known and claim.ttl <= holding.session.ttl:
+                ours.setdefault(holding.session, []).append(place)
+            else:
+                answers[place] = await self._one(claim, until)
+        for session, places in ours.items():
+            found = await self._of_session(session, [claims[place] for place in places], until)
+            answers.update(zip(places, found, strict=True))
+        return self._settled([answers[place] for place in range(len(claims))])
+
+    async def _of_session(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
+        try:
+            if not await self._sessions.renew(session, until):
+                return [self._holdings.reason(claim.token) or LossReason.SESSION_ENDED for claim in claims]
+            parts = [claims[i : i + MOST_OPERATIONS] for i in range(0, len(claims), MOST_OPERATIONS)]
+            return [answer for part in parts for answer in await self._checked(part, until)]
+        except StoreUnavailable as error:
+            return [error] * len(claims)
+
+    async def _checked(self, claims: Sequence[Claim], until: float) -> list[Answer]:
+        """Whether the keys are what they were. One that is not may have moved to another session."""
+        holdings = [self._holdings.get(claim.token) for claim in claims]
+        ops = [unchanged(held.keys.held, held.index) for held in holdings if held is not None]
+        answer = await self._agent.read(ops, until - self._runtime.now())
+        wrong = set(answer.said) if isinstance(answer, Refused) else set()
+        place, answers = 0, list[Answer]()
+        for claim, holding in zip(claims, holdings, strict=True):
+            if holding is not None and place not in wrong:
+                self._holdings.extend(holding, claim.ttl)
+                answers.append(None)
+            else:
+                answers.append(await self._one(claim, until))
+            place += holding is not None
+        return answers
+
+    async def _one(self, claim: Claim, until: float) -> Answer:
+        """One that no session of ours carries, or none that lives so long."""
+        try:
+            return await self._moved(claim, until)
+        except StoreUnavailable as error:
+            return error
+
+    async def _moved(self, claim: Claim, until: float) -> LossReason | None:
+        found = await self._taking.look(self._naming.keys(claim.name), until)
+        held = found.held_by(claim.token)
+        if held is None or found.fence != claim.fence:
+            return self._lost(claim.token, found)
+        if unpacked(held.value).get("own", 0) >= claim.ttl:
+            alive = await self._agent.renew_session(held.session, until - self._runtime.now())
+            return None if alive else LossReason.TAKEN
+        return None if await self._move(claim, held, until) else self._lost(claim.token, found)
+
+    def _lost(self, token: str, found: View) -> LossReason:
+        reason = self._holdings.reason(token)
+        if found.was_evicted(token):
+            reason = LossReason.EVICTED
+        holding = self._holdings.get(token)
+        if holding is not None:
+            self._holdings.lose(holding, reason or LossReason.TAKEN)
+        return reason or LossReason.TAKEN
+
+    def _settled(self, answers: Sequence[Answer]) -> list[LossReason | None]:
+        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+        if errors and len(errors) == len(answers):
+            raise next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
+        if errors:
+            raise PartlyRenewed(str(self._agent), errors[0].problem, answers)
+        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
+
+    # --- handing over --------------------------------------------------------------------------------------
+
+    async def detach(self, claim: Claim, until: float) -> None:
+        """Let it live without this client."""
+        found = await self._taking.look(self._naming.keys(claim.name), until)
+        held = found.held_by(claim.token)
+        if held is None or not (unpacked(held.value).get("own") or await self._move(claim, held, until)):
+            self._lost(claim.token, found)
+
+    async def attach(self, claim: Claim, who: dict[str, object], until: float) -> None:
+        """Let it live with this client, which is *who* is shown as its holder."""
+        keys = self._naming.keys(claim.name)
+        session = await self._sessions.ready(claim.ttl, until)
+        found = await self._taking.look(keys, until)
+        held = found.held_by(claim.token)
+        if held is None:
+            return  # the next renewal says so
+        facts = unpacked(held.value)
+        value = packed(**{**facts, **who, "own": 0, "delay": session.delay})
+        index = await self._relock(held, session.id, value, until)
+        if index is None:
+            return
+        self._holdings.drop(claim.token)
+        self._holdings.add(
+            Holding(claim.name, claim.token, keys, session, value, claim.fence, index, unsure=False), claim.ttl
+        )
+        if facts.get("own"):
+            await self._agent.destroy_session(held.session, until - self._runtime.now())
+
+    async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
+        """Let *held* have a session of its own."""
+        holding = self._holdings.get(claim.token)
+        if holding is not None and holding.unsure:  # nobody will remember that an earlier ask may come
+            await self._sessions.restamp(holding.session, until)
+        own = await self._sessions.own(claim.ttl, until)
+        value = packed(**{**unpacked(held.value), "own": claim.ttl})
+        try:
+            moved = await self._relock(held, own, value, until) is not None
+        except StoreUnavailable as error:
+            if not isinstance(error, OutcomeUnknown):
+                await self._agent.destroy_session(own, until - self._runtime.now())
+            raise
+        if moved:
+            self._holdings.drop(claim.token)
+        else:
+            await self._agent.destroy_session(own, until - self._runtime.now())
+        return moved
+
+    async def _relock(self, held: Entry, session: str, value: bytes, until: float) -> int | None:
+        """Pass the lock on *held* from its session to *session*; None if it has changed."""
+        ops = [unchanged(held.key, held.modified), unlocked(held.key, held.session), locked(held.key, session, value)]
+        answer = await self._agent.txn(ops, until - self._runtime.now())
+        return None if isinstance(answer, Refused) else answer[-1].modified
+
+    # --- giving back ---------------------------------------------------------------------------------------
+
+    async def release(self, name: str, token: str, until: float) -> LossReason | None:
+        """Give back whatever *token* has; None if that was the lock."""
+        holding = self._holdings.get(token)
+        if holding is not None and await self._give_back(holding, until):
+            self._holdings.drop(token)
+            return None
+        attempt = self._taking.get(token)
+        if attempt is not None:
+            return await self._taking.give_up(attempt, until)
+        return await self._release_other(name, token, until)
+
+    async def give_up(self, holding: Holding) -> bool:
+        """Give back one whose ttl is over; tell whether it is gone."""
+        try:
+            await self._give_back(holding, self._runtime.now() + 1.0)
+        except StoreUnavailable:
+            return False
+        return True  # or it was gone, or has moved
+
+    async def _give_back(self, holding: Holding, until: float) -> bool:
+        ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
+        if holding.unsure and not holding.session.ended:
+            answer = await self._sessions.restamp(holding.session, until, *ops)
+        else:
+            answer = await self._agent.txn(ops, until - self._runtime.now(), strand=holding.token)
+        return isinstance(answer, list)
+
+    async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
+        """Whose grant we do not know, or whose key has changed."""
+        found = await self._taking.look(self._naming.keys(name), until)
+        held, reason = found.held_by(token), LossReason.TAKEN
+        if held is None:
+            known = self._holdings.drop(token)
+            reason = LossReason.EVICTED if found.was_evicted(token) else reason
+            if known is not None and known.session.ended:
+                reason = LossReason.SESSION_ENDED
+            return self._holdings.reason(token) or reason
+        ops = [unchanged(held.key, held.modified), deleted(held.key)]
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+            raise StoreUnavailable(str(self._agent), f"the lock {name!r} changed while it was given back; try again")
+        self._holdings.drop(token)
+        if unpacked(held.value).get("own"):
+            await self._agent.destroy_session(held.session, until - self._runtime.now())
+        return None
