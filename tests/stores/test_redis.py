@@ -166,6 +166,17 @@ class TestFences(RedisKind):
             await lease.renew()
         await later.renew()
 
+    async def test_a_late_grant_to_the_same_token_is_not_renewed_by_the_holder_of_the_first(self, world: World) -> None:
+        """An ask that was carried out long after the token's first grant ended: its holder has been told of the loss."""
+        ask = world.ask("a")
+        first = await world.store.grant(ask, STEP)
+        assert isinstance(first, Grant)
+        await world.store.release("a", ask.token, STEP)
+        late = await world.store.grant(ask, STEP)
+        assert isinstance(late, Grant)
+        claims = [Claim("a", ask.token, fence, ask.ttl) for fence in (first.fence, late.fence)]
+        assert await world.store.renew(claims, STEP) == [LossReason.TAKEN, None]
+
     async def test_after_a_restart_without_data_fences_still_rise(
         self, world: World, redis_server: RedisServer
     ) -> None:

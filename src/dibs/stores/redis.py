@@ -96,7 +96,7 @@ class RedisStore(Store):
         if queue:
             self._served(name, token)
         if self._min_replicas:
-            await self._confirm(key, ask, within)
+            await self._confirm(key, ask, int(reply), within)
         return Grant(int(reply), ttl)
 
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
@@ -114,7 +114,7 @@ class RedisStore(Store):
         if ask.queue:
             self._served(ask.name, ask.token)
         if self._min_replicas:
-            await self._confirm(self._naming.keys(ask.name).lock, ask, within)
+            await self._confirm(self._naming.keys(ask.name).lock, ask, int(reply), within)
         return Grant(int(reply), ask.ttl)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
@@ -284,10 +284,10 @@ class RedisStore(Store):
             "number that is above every fence that a resource has seen",
         )
 
-    async def _confirm(self, key: bytes, ask: Ask, within: float) -> None:
+    async def _confirm(self, key: bytes, ask: Ask, fence: int, within: float) -> None:
         """Wait until enough replicas know the grant; if they do not, give it back."""
         # A renewal goes before WAIT on the same connection: WAIT counts from the last write of its own connection.
-        renewal = RENEW.call((key,), _ms(ask.ttl), values.quoted(ask.token))
+        renewal = RENEW.call((key,), _ms(ask.ttl), _grant_of(ask.token, fence))
         wait = command("WAIT", self._min_replicas, max(1, int(within * 500)))
         replies = await self._route.pipeline(key, [RENEW.in_full(renewal), wait], within)
         if replies[0] == [1] and isinstance(replies[1], int) and replies[1] >= self._min_replicas:
@@ -303,7 +303,7 @@ class RedisStore(Store):
 
     def _renewal(self, claims: Sequence[Claim]) -> Request:
         keys = [self._naming.keys(claim.name).lock for claim in claims]
-        arguments = [part for claim in claims for part in (_ms(claim.ttl), values.quoted(claim.token))]
+        arguments = [part for claim in claims for part in (_ms(claim.ttl), _grant_of(claim.token, claim.fence))]
         return Request(keys[0], RENEW, RENEW.call(keys, *arguments))
 
     def _settled(self, answers: list[Any]) -> list[LossReason | None]:
@@ -344,6 +344,11 @@ def _last(token: str) -> bytes:
     if len(text) == 32 and text.isalnum():  # as runtimes make them
         return b"$32\r\n%b\r\n" % text
     return bulk(values.quoted(token))
+
+
+def _grant_of(token: str, fence: int) -> str:
+    """One grant, as its value begins: the token may have been granted again since, to an ask that came late."""
+    return f"{values.quoted(token)}:{fence}"
 
 
 def _ms(ttl: float) -> int:

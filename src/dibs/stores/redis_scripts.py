@@ -141,15 +141,15 @@ local held = {{}}
 for i, lock in ipairs(KEYS) do
   local ttl, value = tonumber(ARGV[2 * i - 1]), redis.pcall('GET', lock)  -- pcall: a list there is no lock of ours
   held[i] = 0
-  local token = ARGV[2 * i]
-  if type(value) == 'string' and {_MINE.format("value", "token")} then
+  local grant = ARGV[2 * i]
+  if type(value) == 'string' and {_MINE.format("value", "grant")} then
     held[i] = 1
     if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end  -- a late one never shortens it
   end
 end
 return held
 """)
-"""Any number of locks of one server; ttl and token of each."""
+"""Any number of locks of one server; ttl, and ``TOKEN:FENCE``, of each."""
 
 WHY_NOT = Script("""
 local gone, token = redis.call('GET', KEYS[1]), ARGV[1]
