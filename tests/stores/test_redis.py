@@ -167,7 +167,7 @@ class TestFences(RedisKind):
         await later.renew()
 
     async def test_a_late_grant_to_the_same_token_is_not_renewed_by_the_holder_of_the_first(self, world: World) -> None:
-        """An ask that was carried out long after the token's first grant ended: its holder has been told of the loss."""
+        """An ask that was carried out long after the first grant ended: its holder has been told of the loss."""
         ask = world.ask("a")
         first = await world.store.grant(ask, STEP)
         assert isinstance(first, Grant)
