@@ -164,7 +164,7 @@ class EtcdServer:
             with error:
                 raise EtcdError(error.read().decode()) from None
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def keys_under(self, prefix: str = "") -> list[str]:
         """All keys that begin with *prefix*, in order."""
         begin = prefix or "\0"
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\0"
@@ -187,8 +187,8 @@ class EtcdServer:
     def _answers(self) -> bool:
         try:
             self.call("kv/put", key="ready", value="")
-        except EtcdError:
-            return False
+        except EtcdError as error:
+            return "user name is empty" in str(error)  # it has users, and so it answers
         self.call("kv/deleterange", key="ready")
         return True
 

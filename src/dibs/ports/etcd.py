@@ -57,8 +57,10 @@ class Refused(StoreUnavailable):
 
     def __init__(self, store: str, problem: str, code: int) -> None:
         super().__init__(store, problem)
-        self.args = (store, problem, code)
         self.code = code
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str, int]]:
+        return type(self), (self.store, self.problem, self.code)
 
 
 class Error(NamedTuple):
@@ -89,6 +91,14 @@ class Etcd:
         if error is not None:
             raise _refused(answer.server, error)
         return _body(answer)
+
+    def unanswered(self, strand: str) -> bool:
+        """Whether a request of *strand* may still be carried out, after all that came later."""
+        return self._http.unanswered(strand)
+
+    def forget(self, strand: str) -> None:
+        """Nobody will ask about *strand* any more."""
+        self._http.forget(strand)
 
     async def watch(self, key: str, revision: int, within: float) -> Watch:
         """Watch *key*, base64 as the gateway takes it, for its end, from *revision* on."""

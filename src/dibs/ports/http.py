@@ -49,6 +49,7 @@ class Http:
         self._shown, self._now, self._cannot_serve = str(source), runtime.now, cannot_serve
         self._servers = [Server(endpoint, dial, runtime.now) for endpoint in source.endpoints]
         self._left: dict[str, Left] = {}
+        self._unanswered: set[str] = set()
 
     async def request(self, request: Request, within: float, *, again: bool = False, strand: str = "") -> Answer:
         """Ask, and return the answer, whatever its status.
@@ -74,9 +75,19 @@ class Http:
             except StoreUnavailable as error:
                 if not isinstance(errors.get(server.name), OutcomeUnknown):
                     errors[server.name] = error
+                if strand and isinstance(error, OutcomeUnknown):
+                    self._unanswered.add(strand)
                 if self._now() >= until or (isinstance(error, OutcomeUnknown) and not again):
                     break
         raise self._worst(errors)
+
+    def unanswered(self, strand: str) -> bool:
+        """Whether a request of *strand* was never answered: it may still be carried out, after all that came later."""
+        return strand in self._unanswered
+
+    def forget(self, strand: str) -> None:
+        """Nobody will ask about *strand* any more."""
+        self._unanswered.discard(strand)
 
     async def stream(self, request: Request, within: float) -> Stream:
         """Ask for an answer without an end, and return it once its head has come; `close` it in the end."""
@@ -102,6 +113,7 @@ class Http:
 
     def forked(self) -> None:
         """Forget the parent's connections."""
+        self._unanswered = set()
         for left in self._take_left():
             left.wire.forked()
         for server in self._servers:
@@ -128,6 +140,7 @@ class Http:
         if strand and len(self._left) < MOST_LEFT:
             self._left[strand] = left
         else:
+            self._unanswered.add(strand)
             left.wire.close()
 
     async def _finished(self, strand: str, until: float) -> Left | None:
@@ -135,14 +148,14 @@ class Http:
         left = self._left.pop(strand, None) if strand else None
         if left is None:
             return None
+        answered = False
         try:
-            if await left.server.finish(left.wire, self._share(until)):
-                return left
-        except BaseException:
-            left.wire.close()
-            raise
-        left.wire.close()
-        return None
+            answered = await left.server.finish(left.wire, self._share(until))
+        finally:
+            if not answered:
+                self._unanswered.add(strand)
+                left.wire.close()
+        return left if answered else None
 
     async def _open(self, server: Server, request: Request, until: float) -> Stream:
         wire = await server.wire(until)

@@ -107,7 +107,8 @@ class EtcdStore(Store):
         keys, own = self._naming.keys(name), self._naming.key(name, token)
         answer = await self._etcd.call("kv/txn", requests.give_back(keys, own), within, token)
         self._forget(token)
-        self._keep.places.given_back(token)
+        self._keep.gone(token)
+        self._etcd.forget(token)
         if requests.deleted(answer, 2):
             return None if requests.read(answer, 0)[0].key == own else LossReason.TAKEN
         noted = requests.read(answer, 1)
@@ -224,17 +225,14 @@ class EtcdStore(Store):
             request = requests.queue(keys, own, value, requests.Leases(held.id, line.id), called=called)
         else:
             request = requests.take(keys, own, value, held.id)
-        places = self._keep.places
-        before = places.get(ask.token)
-        place = Place(ask.name, ask.token, own, line.id, self._runtime.now() + line.ttl)
-        places.put(place._replace(unsure=True))  # from now on it may be there
+        # From now on the key may be there.
+        self._keep.places.put(Place(ask.name, ask.token, own, line.id, self._runtime.now() + line.ttl))
         answer = await self._keep.call(request, until, ask.token)
-        places.put(place._replace(unsure=before is not None and before.unsure))
         if answer.get("succeeded"):
             return self._placed(ask, held, answer)
         holder, mine = requests.read(answer, 0), requests.read(answer, 1)
         if not mine:
-            places.given_back(ask.token)
+            self._keep.gone(ask.token)
             return _busy(ask, holder)
         claim = Claim(ask.name, ask.token, mine[0].created, held.ttl)
         first = holder[0].key == own

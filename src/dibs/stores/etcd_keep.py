@@ -105,6 +105,13 @@ class Keep:
         key, until = self._naming.key(claim.name, claim.token), self._runtime.now() + claim.ttl
         self.places.put(Place(claim.name, claim.token, key, lease.id, until, claim.fence))
 
+    def gone(self, token: str) -> None:
+        """The key of *token* is not there. What was sent and not answered may still put it there."""
+        if self._etcd.unanswered(token):
+            self.places.given_up(token)
+        else:
+            self.places.drop(token)
+
     async def read(self, steps: Sequence[Json], until: float) -> list[list[Pair]]:
         """Read in one transaction; what each step has found."""
         answer = await self.call(requests.txn([], steps, []), until)
@@ -157,7 +164,7 @@ class Keep:
                 why = values.why_not(record[0].value if record else "", claims[index].token)
                 lost_with_lease = place is not None and place.lease in gone and why is not LossReason.EVICTED
                 answers[index] = gone[place.lease] if place is not None and lost_with_lease else why
-                self.places.given_back(claims[index].token)
+                self.gone(claims[index].token)
 
     def _answer(self, answers: Answers, group: Sequence[int], answer: LossReason | StoreUnavailable) -> None:
         for index in group:
@@ -187,6 +194,7 @@ class Keep:
         }
         for place in self.places.elsewhere(ours):
             self.places.drop(place.token)  # their lease has ended, and they with it
+            self._etcd.forget(place.token)
         overdue = [place for place in self.places.under(lease.id) if place.until <= now]
         try:
             for some in _batches(overdue):
@@ -196,6 +204,7 @@ class Keep:
                 )
                 for place in some:
                     self.places.drop(place.token)
+                    self._etcd.forget(place.token)
         except StoreUnavailable:
             pass  # after the next renewal of the lease
 

@@ -22,8 +22,6 @@ class Place(NamedTuple):
     """When it ends unless it is renewed or asked for again."""
     fence: int = 0
     """The fence it was granted; 0 before that."""
-    unsure: bool = False
-    """Whether an ask was sent that nobody answered: it may arrive after the key was deleted."""
 
 
 class Places:
@@ -42,13 +40,11 @@ class Places:
         until = place.until if known is None else max(known.until, place.until)
         self._places[place.token] = place._replace(until=until)
 
-    def given_back(self, token: str) -> None:
-        """Its key is not there. What may still arrive is deleted when its time has passed."""
+    def given_up(self, token: str) -> None:
+        """Its key is not there, but may still come: it is deleted when its time has passed."""
         place = self._places.get(token)
-        if place is not None and place.unsure:
+        if place is not None:
             self._places[token] = place._replace(fence=0)
-        else:
-            self.drop(token)
 
     def drop(self, token: str) -> None:
         """It is gone, or not ours any more."""
