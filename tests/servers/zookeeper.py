@@ -35,13 +35,14 @@ class ZooKeeperServer:
         with ZooKeeperServer() as server:
             client = dibs.connect(server.url)
 
-    *members* are the lines about the ensemble that it is *number* in. With *durable* it writes as a server should,
-    and when it is *tidy* it removes empty containers at once, not after a minute and not, as else here, never.
+    *lines* are added to its configuration, such as those about the ensemble that it is *number* in. With *durable* it
+    writes as a server should. A *tidy* one removes empty containers at once, not after a minute, and not, as else here,
+    never.
     """
 
     def __init__(
         self,
-        members: Sequence[str] = (),
+        lines: Sequence[str] = (),
         number: int = 0,
         *,
         tls: Certificates | None = None,
@@ -54,7 +55,8 @@ class ZooKeeperServer:
         self.folder = Path(self._temporary.name)
         self._port = Port()
         self.port = self._port.number
-        self._members, self._number, self._tls = members, number, tls
+        self._asked = Port() if tls else self._port  # its words are spoken without TLS
+        self._lines, self._number, self._tls = lines, number, tls
         self._properties = {
             **FAST,
             "zookeeper.forceSync": "yes" if durable else "no",
@@ -74,6 +76,7 @@ class ZooKeeperServer:
         if self._process is not None:
             self._process.kill()
         self._port.give_back()
+        self._asked.give_back()
         self._temporary.cleanup()
 
     @property
@@ -84,6 +87,8 @@ class ZooKeeperServer:
     @property
     def url(self) -> str:
         """How a client reaches it."""
+        if self._tls:
+            return f"zookeepers://{HOST}:{self.port}?ca={self._tls.authority}"
         return f"zookeeper://{HOST}:{self.port}"
 
     @property
@@ -134,9 +139,9 @@ class ZooKeeperServer:
             self.begin()
         return self.wait()
 
-    def says(self, word: str) -> str:
+    def says(self, word: str, patience: float = 5.0) -> str:
         """What it answers to one of its four-letter words."""
-        with socket.create_connection(self.address, timeout=5) as connection:
+        with socket.create_connection((HOST, self._asked.number), timeout=patience) as connection:
             connection.sendall(word.encode())
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
@@ -154,7 +159,11 @@ class ZooKeeperServer:
     @property
     def role(self) -> str:
         """``standalone``, ``leader`` or ``follower``; nothing while it is none."""
-        found = re.search(r"^Mode: (\w+)", self.says("srvr"), re.MULTILINE) if self.runs else None
+        try:
+            said = self.says("srvr", 0.2)  # one that starts may have accepted us and never answer
+        except OSError:
+            return ""
+        found = re.search(r"^Mode: (\w+)", said, re.MULTILINE)
         return found[1] if found else ""
 
     def _serves(self) -> bool:
@@ -170,8 +179,10 @@ class ZooKeeperServer:
             "maxSessionTimeout=2000000",
             "4lw.commands.whitelist=*",
             "snapCount=1000000",
-            *self._members,
-            *(self._tls_lines(self._tls) if self._tls else [f"clientPort={self.port}", f"clientPortAddress={HOST}"]),
+            f"clientPort={self._asked.number}",
+            f"clientPortAddress={HOST}",
+            *(self._tls_lines(self._tls) if self._tls else []),
+            *self._lines,
         ]
         (self.folder / "data").mkdir(exist_ok=True)
         (self.folder / "data" / "myid").write_text(str(self._number), encoding="utf-8")

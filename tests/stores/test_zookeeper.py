@@ -1,15 +1,33 @@
-"""The ZooKeeper store on a real server: the contract, nodes that are found again, and what ends a session."""
+"""The ZooKeeper store on a real server: the contract, what its nodes are, what it costs, and who owns which session."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
+import dibs
+from dibs.errors import LossReason, Misuse, NotSupported, StoreUnavailable
+from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.contract import StoreContract
-from servers.zookeeper import ZooKeeperServer
+from dibs.testing.contract.suite import Fixtures, Kind
+from dibs.testing.contract.world import STEP, World
+from servers.ports import Port
+from servers.process import until
+from servers.zookeeper import HOST, ZooKeeperServer
 
 CHROOTS = itertools.count(1)
+
+AT_ONCE = 5.0
+"""Seconds, on a busy machine; the leases here have a ttl of 30 s."""
 
 
 class TestContract(StoreContract):
@@ -18,3 +36,368 @@ class TestContract(StoreContract):
     @pytest.fixture
     def url(self, zookeeper: ZooKeeperServer) -> str:
         return f"{zookeeper.url}/contract/{next(CHROOTS)}"
+
+
+class ZooKeeperKind(Kind, Fixtures):
+    """Tests that run in both colours on one server, each with a chroot of its own."""
+
+    runtimes = ("threads", "asyncio")
+
+    @pytest.fixture
+    def chroot(self) -> str:
+        return f"/tests/{next(CHROOTS)}"
+
+    @pytest.fixture
+    def url(self, zookeeper: ZooKeeperServer, chroot: str) -> str:
+        return zookeeper.url + chroot
+
+
+@pytest.fixture
+def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    """Somebody else's client of the same server."""
+    client = KazooClient(f"{HOST}:{zookeeper.port}")
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+class TestNodes(ZooKeeperKind):
+    async def test_a_lock_is_an_ephemeral_node_that_does_not_show_its_token(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        ask = world.ask("a/b")
+        grant = await world.store.grant(ask, STEP)
+        assert isinstance(grant, Grant)
+        [node] = raw.get_children(f"{chroot}/default/a%2Fb")
+        data, stat = raw.get(f"{chroot}/default/a%2Fb/{node}")
+        assert stat.ephemeralOwner
+        assert stat.czxid == grant.fence
+        assert ask.token.encode() not in node.encode() + data
+
+    async def test_nothing_is_left_of_tries_and_waiters_that_gave_up(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        held = await world.crashed("a", 30)
+        for _ in range(3):
+            assert await world.client().lock("a").try_acquire() is None
+            with pytest.raises(dibs.NotAcquired):
+                await world.client().lock("a").acquire(timeout=0.02)
+        assert len(raw.get_children(f"{chroot}/default/a")) == 1
+        await world.store.release(held.name, held.token, STEP)
+        assert raw.get_children(f"{chroot}/default/a") == []
+
+    async def test_a_parent_that_the_server_removed_is_made_anew_and_fences_rise_all_the_same(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        """Its counter begins at 0 again, and the fence does not come from it."""
+        fences = []
+        for gone in (f"{chroot}/default/a", f"{chroot}/default", ""):
+            ask = world.ask("a")
+            grant = await world.store.grant(ask, STEP)
+            assert isinstance(grant, Grant)
+            fences.append(grant.fence)
+            assert raw.get_children(f"{chroot}/default/a")[0].endswith("-0000000000")
+            await world.store.release("a", ask.token, STEP)
+            if gone:
+                raw.delete(gone, recursive=True)
+        assert fences == sorted(set(fences))
+
+    async def test_nodes_of_others_in_the_folder_are_not_in_line(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        await world.crashed("b", 30)
+        raw.create(f"{chroot}/default/a/0", makepath=True)
+        raw.create(f"{chroot}/default/a/{'x' * 32}-notes")
+        assert isinstance(await world.store.grant(world.ask("a"), STEP), Grant)
+
+    async def test_evictions_of_a_namespace_are_kept_in_one_node(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        for name in ("a", "b"):
+            held = await world.crashed(name, 30)
+            assert await world.store.evict(name, held.fence, f"{name} hangs", STEP)
+        evicted = [(await world.store.show(name, STEP)).evicted for name in ("a", "b")]
+        assert [each.reason for each in evicted if each] == ["a hangs", "b hangs"]
+        assert raw.get_children(f"{chroot}/default/%") == []
+
+
+class TestSessions(ZooKeeperKind):
+    async def test_one_session_serves_all_locks_with_about_the_same_ttl(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
+        before = zookeeper.sessions()
+        for number, ttl in enumerate((30, 30, 29, 24)):
+            await world.crashed(f"a{number}", ttl)
+        assert len(zookeeper.sessions() - before) == 1
+        await world.crashed("short", 5)
+        assert len(zookeeper.sessions() - before) == 2
+
+    async def test_a_lease_is_shorter_than_its_session_by_half_a_tick(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
+        before = zookeeper.sessions()
+        for ttl, timeout in ((30, 31_000), (1.5, 2_000)):
+            held = await world.crashed(f"ttl {ttl}", ttl)
+            assert ttl <= held.ttl < ttl + 0.01
+            lines = [line for line in zookeeper.says("cons").splitlines() if f"to={timeout}" in line]
+            assert len(lines) == 1, zookeeper.says("cons")
+        assert len(zookeeper.sessions() - before) == 2
+
+    async def test_a_session_that_is_ended_from_outside_is_a_loss_at_once(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
+        """And whoever waits gets the lock, also who waits in the session that ended."""
+        client, name = world.client(), world.name()
+        held = await client.lock(name).acquire(timeout=0)
+        ask = world.ask(name, queue=True)
+        waiter = world.begin(functools.partial(wait_for, world, ask))
+        await world.until(functools.partial(stand_in_line, world, name, 2))
+        end_session(client, zookeeper)
+        assert await held.lost.wait(AT_ONCE)
+        assert held.lost_reason is LossReason.SESSION_ENDED
+        assert (await waiter.result()).fence > held.fence
+        again = await client.lock(world.name()).acquire(timeout=STEP)
+        await again.renew()
+
+    async def test_a_waiter_whose_session_ended_lines_up_anew(self, world: World, zookeeper: ZooKeeperServer) -> None:
+        client, held = world.client(), await world.crashed(world.name(), 30)
+        waiter = world.begin(client.lock(held.name).acquire)
+        await world.until(functools.partial(stand_in_line, world, held.name, 2))
+        end_session(client, zookeeper)
+        await world.store.release(held.name, held.token, STEP)
+        lease = await waiter.result()
+        await lease.renew()
+        assert lease.fence > held.fence
+
+    async def test_an_evicted_holder_is_told_before_its_next_renewal(self, world: World) -> None:
+        lease = await world.client().lock(world.name()).acquire(timeout=0)
+        await world.sleep(1.2)  # a lock that was just taken is not watched yet
+        assert await world.client().evict(lease.name, fence=lease.fence)
+        assert await lease.lost.wait(AT_ONCE)
+        assert lease.lost_reason is LossReason.EVICTED
+
+    async def test_a_node_deleted_by_hand_is_a_loss_and_nothing_is_taken_back(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        leases = [await world.client().lock(name).acquire(timeout=0) for name in ("a", "b")]
+        [node] = raw.get_children(f"{chroot}/default/a")
+        raw.delete(f"{chroot}/default/a/{node}")
+        with pytest.raises(dibs.LeaseLost):
+            await leases[0].renew()
+        assert leases[0].lost_reason is LossReason.TAKEN
+        await leases[1].renew()
+        assert raw.get_children(f"{chroot}/default/a") == []
+
+    async def test_those_that_hold_are_told_apart_from_those_that_do_not_in_one_renewal(
+        self, world: World, raw: KazooClient, chroot: str
+    ) -> None:
+        claims = [await world.crashed(name, 30) for name in "abcdef"]
+        for name in "be":
+            raw.delete(f"{chroot}/default/{name}", recursive=True)
+        answers = await world.store.renew(claims, STEP)
+        assert [answer is None for answer in answers] == [True, False, True, True, False, True]
+
+    async def test_closing_a_client_ends_its_session_and_its_threads(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
+        threads, sessions = threading.active_count(), zookeeper.sessions()
+        client = world.client()
+        await client.lock(world.name()).acquire(timeout=0)
+        await client.close()
+        assert zookeeper.sessions() == sessions
+        assert threading.active_count() <= threads
+
+    async def test_a_store_that_was_dropped_ends_its_session(
+        self, world: World, zookeeper: ZooKeeperServer, url: str
+    ) -> None:
+        sessions = zookeeper.sessions()
+        store = self.open_store(url, "default", world.runtime)
+        await store.show("a", STEP)
+        assert zookeeper.sessions() != sessions
+        del store
+        gc.collect()
+        await world.until(lambda: as_before(zookeeper, sessions))
+
+
+class TestCosts(ZooKeeperKind):
+    async def test_of_a_crowd_one_is_called_and_a_hand_over_costs_a_few_requests(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
+        crowd = [world.ask("a", queue=True) for _ in range(32)]
+        refusals = [answer for ask in crowd if isinstance(answer := await world.store.grant(ask, STEP), Busy)]
+        waits = zip(crowd[1:], refusals, strict=True)
+        waiters = [world.begin(functools.partial(wait_for, world, ask, busy)) for ask, busy in waits]
+        before = zookeeper.number("zk_packets_received")
+        await world.store.release("a", crowd[0].token, STEP)
+        for ask, waiter in zip(crowd[1:], waiters, strict=True):
+            await waiter.result()
+            await world.store.release("a", ask.token, STEP)
+        assert zookeeper.number("zk_packets_received") - before <= 5 * len(crowd)
+
+
+async def wait_for(world: World, ask: Ask, answer: Grant | Busy | None = None) -> Grant:
+    """What `Lock.acquire` does with a store, without its turns."""
+    while not isinstance(answer, Grant):
+        if answer is not None:
+            await world.store.wait(ask, answer, answer.retry_in)
+        answer = await world.store.grant(ask, STEP)
+    return answer
+
+
+async def stand_in_line(world: World, name: str, count: int) -> bool:
+    """Whether so many hold it or wait."""
+    state = await world.store.show(name, STEP)
+    return (state.holder is not None) + len(state.waiting) == count
+
+
+async def as_before(zookeeper: ZooKeeperServer, sessions: set[int]) -> bool:
+    return zookeeper.sessions() == sessions
+
+
+def end_session(client: dibs.Client | object, zookeeper: ZooKeeperServer) -> None:
+    """Close the session of *client* by its id and password, as an expiry does at the server."""
+    [(_, session)] = client.store._store._sessions.all  # type: ignore[union-attr]
+    twin = KazooClient(f"{HOST}:{zookeeper.port}", client_id=session._client.client_id)
+    twin.start()
+    twin.stop()
+    twin.close()
+
+
+# --- in blocking code: what does not depend on the colour -----------------------------------------------------
+
+
+@pytest.fixture
+def url(zookeeper: ZooKeeperServer) -> str:
+    return f"{zookeeper.url}/tests/{next(CHROOTS)}"
+
+
+def test_a_client_of_kazoo_says_where_the_ensemble_is_and_keeps_its_session(zookeeper: ZooKeeperServer) -> None:
+    theirs = KazooClient(f"{HOST}:{zookeeper.port}/tests/{next(CHROOTS)}")
+    theirs.start_async().wait(10)
+    session = theirs.client_id
+    with dibs.connect(theirs) as client, client.lock("a") as lease:
+        assert len(theirs.get_children("/default/a")) == 1
+        assert not theirs.exists("/default/a").ephemeralOwner
+        lease.check()
+    assert theirs.client_id == session
+    assert theirs.connected
+    theirs.stop()
+    theirs.close()
+
+
+def test_no_server_is_told_at_once_and_by_its_name() -> None:
+    port = Port()
+    with (
+        dibs.connect(f"zookeeper://{HOST}:{port.number}") as client,
+        pytest.raises(StoreUnavailable, match=rf"zookeeper://127\.0\.0\.1:{port.number}.*refused"),
+    ):
+        client.lock("a").acquire(timeout=30)
+    port.give_back()
+
+
+def test_a_dead_first_server_is_passed_over(zookeeper: ZooKeeperServer) -> None:
+    port = Port()
+    with dibs.connect(f"zookeeper://{HOST}:{port.number},{HOST}:{zookeeper.port}") as client:
+        for name in range(4):
+            client.lock(f"passed over {name}").acquire(timeout=10).release()
+    port.give_back()
+
+
+def test_a_lease_cannot_be_handed_over_and_stays_what_it_was(url: str) -> None:
+    with dibs.connect(url) as client:
+        lease = client.lock("a").acquire()
+        with pytest.raises(NotSupported, match=r"take redis:// or postgresql://"):
+            lease.detach()
+        lease.renew()
+        with dibs.connect(url) as other, pytest.raises(dibs.LeaseLost):
+            other.resume(lease.to_str())
+        lease.renew()
+
+
+FORKED = """
+import os, sys
+import dibs
+
+with dibs.connect(sys.argv[1]) as client:
+    lease = client.lock("a", ttl=30).acquire()
+    if not (child := os.fork()):
+        try:
+            lease.release()
+        except dibs.Misuse:
+            assert client.lock("a").try_acquire() is None
+            with client.lock("b"):
+                pass
+            sys.exit(7)  # with all that happens at the end of an interpreter
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    lease.renew()
+    print(lease.fence == client.show("a").fence)
+"""
+
+
+def test_a_forked_child_leaves_the_session_of_its_parent_alone_and_has_its_own(
+    url: str, zookeeper: ZooKeeperServer
+) -> None:
+    sessions = zookeeper.sessions()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, url],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    until(lambda: zookeeper.sessions() == sessions, "all sessions are closed, the child's too")
+
+
+class TestLimits:
+    """A server with TLS that gives sessions of 4 to 20 s."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def server(cls, certificates: object) -> Iterator[ZooKeeperServer]:
+        limits = ["minSessionTimeout=4000", "maxSessionTimeout=20000"]
+        with ZooKeeperServer(limits, tls=certificates) as server:  # type: ignore[arg-type]
+            yield server
+
+    def test_a_ttl_that_is_shorter_than_the_server_can_give_is_raised_and_said_so(
+        self, server: ZooKeeperServer
+    ) -> None:
+        with dibs.connect(server.url) as client:
+            lease = client.lock("short", ttl=1).acquire()
+            assert lease.ttl == pytest.approx(3)
+            assert 2 < lease.expires_in() <= 3
+
+    def test_a_ttl_that_is_longer_is_refused_and_leaves_nothing_behind(self, server: ZooKeeperServer) -> None:
+        with dibs.connect(server.url) as client:
+            for _ in range(2):
+                with pytest.raises(NotSupported, match=r"ttl=60: .* a lease has 19 s.*maxSessionTimeout"):
+                    client.lock("long", ttl=60).acquire()
+            assert client.show("long").fence == 0
+            client.lock("long", ttl=19).acquire().release()
+
+    def test_tls_takes_only_a_certificate_that_is_trusted(self, server: ZooKeeperServer) -> None:
+        untrusting = server.url.partition("?")[0]
+        with dibs.connect(untrusting) as client, pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+            client.lock("a").acquire(timeout=10)
+
+
+def test_who_logs_in_has_nodes_that_nobody_else_can_touch(zookeeper: ZooKeeperServer) -> None:
+    path = f"{HOST}:{zookeeper.port}/tests/{next(CHROOTS)}"
+    with dibs.connect(f"zookeeper://alice:s%3Acret@{path}") as alice, dibs.connect(f"zookeeper://{path}") as nobody:
+        lease = alice.lock("a").acquire()
+        assert "s%3Acret" not in repr(alice)
+        with pytest.raises(StoreUnavailable, match="NoAuth"):
+            nobody.lock("a").acquire(timeout=0)
+        with pytest.raises(StoreUnavailable, match="NoAuth"):
+            nobody.show("a")
+        lease.renew()
+        with dibs.connect(f"zookeeper://alice:s%3Acret@{path}") as same:
+            assert same.lock("a").try_acquire() is None
+            assert same.evict("a", fence=lease.fence)
+
+
+def test_a_ttl_that_kazoo_cannot_keep_is_refused_before_anything_is_sent() -> None:
+    with dibs.connect("zookeeper://nowhere.invalid") as client, pytest.raises(Misuse, match=r"less than 0\.75 seconds"):
+        client.lock("a", ttl=0.5)

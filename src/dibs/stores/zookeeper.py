@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from dibs.errors import LossReason, NotSupported
 from dibs.holder import Holder, LockState, here
+from dibs.ports.zookeeper_condition import Condition
 from dibs.ports.zookeeper_source import Source, from_client, from_url
 from dibs.runtime import Runtime
 from dibs.stores import zookeeper_view as view
@@ -79,7 +80,8 @@ class ZooKeeperStore(Store):
     def _begin(self) -> None:
         self._endings = Endings(self._runtime)
         self._sessions = Sessions(self._source, self._runtime, self._endings.ring)
-        self._places = Places(self._sessions, self._paths, self._runtime, private=self._source.private)
+        ring, private = self._endings.ring, self._source.private
+        self._places = Places(self._sessions, self._paths, self._runtime, ring, private=private)
         weakref.finalize(self, self._sessions.abandon).atexit = False
 
     def __repr__(self) -> str:
@@ -131,6 +133,10 @@ class ZooKeeperStore(Store):
         raise NotSupported(
             "a node in ZooKeeper ends with its session and cannot be handed over; take redis:// or postgresql://"
         )
+
+    def compare(self, claim: Claim) -> Condition:
+        """The node is there: for a transaction of the caller's own KazooClient."""
+        return Condition(self._places.node(claim))
 
     async def close(self) -> None:
         """End the sessions, and with them all that is still held."""

@@ -1,4 +1,4 @@
-"""How places end without being given back: a session that ended, a ttl that is over, a waiter that never came back."""
+"""How places end without being given back: a session that ended, an eviction, a ttl that is over, a lost waiter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from dibs.errors import LossReason, StoreUnavailable
+from dibs.ports.zookeeper import Session
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores.zookeeper_place import Place
 from dibs.stores.zookeeper_places import Places
@@ -18,6 +19,9 @@ NAP = 0.5
 
 IDLE = 20
 """Naps without a place after which the watch ends: it costs nothing to keep, and 0.1 ms to begin."""
+
+MOST = 500
+"""Nodes that are minded in one step."""
 
 STEP = 0.5
 """Seconds for one request of the watch."""
@@ -62,6 +66,7 @@ class Endings:
                 for place in list(places.all.values()):
                     if not self._closed:
                         await self._look(places, place)
+                await self._mind(places)
                 idle = 0 if places.all else idle + 1
         finally:
             self._job = None
@@ -85,6 +90,23 @@ class Endings:
         elif place.left or (not place.granted and place.seen_at + ABSENT <= now):
             await self._delete(places, place)
 
+    async def _mind(self, places: Places) -> None:
+        """Be told when somebody deletes a node of ours, once it has been held for a while: most are not so long."""
+        old = self._runtime.now() - NAP
+        by_session: dict[Session, list[Place]] = {}
+        for place in list(places.all.values()):
+            if place.granted and not place.left and (place.doubtful or (not place.minded and place.seen_at <= old)):
+                by_session.setdefault(place.session, []).append(place)
+        for session, unminded in by_session.items():
+            with contextlib.suppress(StoreUnavailable):
+                lost = await places.mind(session, unminded[:MOST], self._runtime.now() + STEP)
+                for place, reason in lost.items():
+                    self._tell(place, reason)
+
+    def _tell(self, place: Place, reason: LossReason) -> None:
+        if self.tell is not None:
+            self.tell(place.name, place.token, reason)
+
     def _session_ended(self, places: Places, place: Place) -> None:
         if not place.granted:
             place.call()  # a waiter lines up anew
@@ -94,8 +116,7 @@ class Endings:
         places.drop(place)
         if not place.left:
             places.remember(place.token, LossReason.SESSION_ENDED)
-            if self.tell is not None:
-                self.tell(place.name, place.token, LossReason.SESSION_ENDED)
+            self._tell(place, LossReason.SESSION_ENDED)
 
     async def _delete(self, places: Places, place: Place) -> None:
         with contextlib.suppress(StoreUnavailable):  # the next look tries again, until the session has ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
 from dibs.ports.zookeeper import Session
@@ -21,15 +23,18 @@ class Place:
         "attended",
         "called",
         "deleting",
+        "doubtful",
         "ends_at",
         "fence",
         "granted",
         "left",
+        "minded",
         "name",
         "node",
         "owner",
         "parent",
         "prefix",
+        "ring",
         "seen_at",
         "session",
         "token",
@@ -38,8 +43,11 @@ class Place:
         "watched",
     )
 
-    def __init__(self, ask: Ask, parent: str, session: Session, me: Holder, called: Event) -> None:
-        self.name, self.token, self.parent, self.session, self.called = ask.name, ask.token, parent, session, called
+    def __init__(
+        self, ask: Ask, parent: str, session: Session, me: Holder, called: Event, ring: Callable[[], None]
+    ) -> None:
+        self.name, self.token, self.parent, self.session = ask.name, ask.token, parent, session
+        self.called, self.ring = called, ring
         self.prefix = f"{parent}/{guid(ask.token)}-"  # the server adds a number
         self.wanted = attempt(me)
         self.node = ""
@@ -58,6 +66,10 @@ class Place:
         """Whether nobody wants it any more, so that its node only is to be deleted."""
         self.deleting = False
         """Whether a request to delete the node was sent."""
+        self.minded = False
+        """Whether the end of our own node calls us."""
+        self.doubtful = False
+        """Whether we were called: our node may be gone."""
         self.watched = ""
         """The node ahead of ours whose end calls us."""
         self._creating: Replies | None = None
@@ -98,6 +110,11 @@ class Place:
     def call(self, _event: object = None) -> None:
         """It may be our turn. kazoo calls this in its thread."""
         self.called.set()
+
+    def doubt(self, _event: object = None) -> None:
+        """Our own node may be gone, or the connection is. kazoo calls this in its thread."""
+        self.minded, self.doubtful = False, True
+        self.ring()
 
     @property
     def is_over(self) -> bool:

@@ -7,10 +7,10 @@ have given to the next. Each request goes out with the reads that belong to it, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dibs.errors import LossReason, StoreUnavailable
+from dibs.errors import LeaseLost, LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import here
 from dibs.ports.zookeeper import Session
 from dibs.ports.zookeeper_requests import (
@@ -52,8 +52,11 @@ REMEMBERED = 10_000
 class Places:
     """The places of one client, by token."""
 
-    def __init__(self, sessions: Sessions, paths: Paths, runtime: Runtime, *, private: bool) -> None:
-        self._sessions, self._paths, self._runtime, self._private = sessions, paths, runtime, private
+    def __init__(
+        self, sessions: Sessions, paths: Paths, runtime: Runtime, ring: Callable[[], None], *, private: bool
+    ) -> None:
+        self._sessions, self._paths, self._runtime, self._ring = sessions, paths, runtime, ring
+        self._private = private
         self.all: dict[str, Place] = {}
         self.reasons: dict[str, LossReason] = {}
         """Why a token lost its lock; forgotten when its owner asks."""
@@ -66,7 +69,7 @@ class Places:
         place = self.all.get(ask.token)
         if place is None:
             me = here(self._runtime.pid(), ask.name, ask.note)
-            place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event())
+            place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event(), self._ring)
             self.all[ask.token] = place
         place.attended, place.left = True, False
         try:
@@ -194,6 +197,13 @@ class Places:
                     answers[index] = answer
         return _settled(answers)
 
+    def node(self, claim: Claim) -> str:
+        """The path of its node; `LeaseLost` if it is known to be over."""
+        place = self._held(claim)
+        if place is None:
+            raise LeaseLost(claim.name, claim.fence, self.reasons.get(claim.token, LossReason.TAKEN))
+        return place.node
+
     def _held(self, claim: Claim) -> Place | None:
         place = self.all.get(claim.token)
         if place is None or not place.granted or place.left:
@@ -220,6 +230,20 @@ class Places:
             return [error] * len(claims)
         rest = iter(await self._prove(session, [c for c, a in zip(claims, answers, strict=True) if a is None], until))
         return [next(rest) if answer is None else answer for answer in answers]
+
+    async def mind(self, session: Session, places: Sequence[Place], until: float) -> dict[Place, LossReason]:
+        """Let the end of each node call us from now on; tell which have ended already, and why."""
+        await session.connected(until)
+        for place in places:
+            place.minded, place.doubtful = True, False
+        nodes = await session.ask(until, *(read(place.node, place.doubt) for place in places))
+        lost = {}
+        for place, node in zip(places, nodes, strict=True):
+            if isinstance(node, StoreUnavailable):
+                place.minded = False
+            if node is No.NODE and not place.left:  # what we have once seen there, no server shows as not yet there
+                lost[place] = await self._lost(place, until)
+        return lost
 
     async def _lost(self, place: Place, until: float) -> LossReason:
         reason = await self._why(place, until)
@@ -275,6 +299,7 @@ class Places:
                 gone = answer[0] is No.NODE
                 if gone or not any(isinstance(each, No | StoreUnavailable) for each in answer):
                     return not gone or tried
+            tried = tried or isinstance(answer, OutcomeUnknown)
         [answer] = sure(await place.session.ask(until, delete(place.node)))
         return answer is not No.NODE or tried
 
