@@ -10,7 +10,7 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import client, guarded, lease, lock, loss
+from dibs.core import client, election, guarded, leaders, leading, lease, lock, loss, term
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
@@ -18,9 +18,13 @@ PAIRS: dict[type, type] = {
     _blocking.Guarded: guarded.Guarded,
     _blocking.Lease: lease.Lease,
     _blocking.Loss: loss.Loss,
+    _blocking.Election: election.Election,
+    _blocking.Leading: leading.Leading,
+    _blocking.Term: term.Term,
+    _blocking.Leaders: leaders.Leaders,
 }
 
-IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 """What the language calls differently."""
 
 INSIDE = {
@@ -28,17 +32,21 @@ INSIDE = {
         *("store", "runtime", "entered", "mutex", "keeper", "turns"),
         *("enter", "keep", "forget", "give_back", "step_budget"),
     },
-    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon", "take_or_recall"},
+    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon", "acquire_by", "take_or_recall"},
     guarded.Guarded: {"abandon"},
     lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell", "end"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),
     },
+    election.Election: {"stopped", "campaign", "won", "left", "abandon"},
+    leading.Leading: {"abandon"},
+    term.Term: {"lease", "begin", "end"},
+    leaders.Leaders: set(),
 }
 """What the parts of the core use of each other: public there, and no part of the API."""
 
-SPECIAL = {"__bool__", "__repr__", "__aenter__", "__aexit__"}
+SPECIAL = {"__bool__", "__repr__", *IN_THREADS}
 
 
 def api(core: type) -> set[str]:

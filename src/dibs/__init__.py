@@ -3,7 +3,7 @@
 This is the blocking API. The same names for async code are in `dibs.aio`.
 """
 
-from dibs._blocking import Client, Lease, Lock, Loss, connect, lock, locked
+from dibs._blocking import Client, Election, Lease, Lock, Loss, Term, connect, lock, locked
 from dibs.errors import (
     DibsError,
     LeaseLost,
@@ -15,13 +15,15 @@ from dibs.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from dibs.holder import Eviction, Holder, LockState, Record
+from dibs.holder import Eviction, Holder, Leader, LockState, Record
 
 __all__ = [
     "Client",
     "DibsError",
+    "Election",
     "Eviction",
     "Holder",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -35,6 +37,7 @@ __all__ = [
     "Record",
     "StaleFence",
     "StoreUnavailable",
+    "Term",
     "connect",
     "lock",
     "locked",

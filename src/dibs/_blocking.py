@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dibs.core import client as _client
 from dibs.core import connecting as _connecting
+from dibs.core import election as _election
 from dibs.core import guarded as _guarded
+from dibs.core import leaders as _leaders
+from dibs.core import leading as _leading
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss
+from dibs.core import term as _term
 from dibs.core.checks import Seconds
-from dibs.core.client import DEFAULT_TTL
+from dibs.core.client import DEFAULT_TERM, DEFAULT_TTL
 from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
 from dibs.core.locked import locked_blocking
 from dibs.errors import LossReason
-from dibs.holder import Holder, LockState, Record
+from dibs.holder import Holder, Leader, LockState, Record
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores.guarantees import Guarantees
@@ -42,7 +46,7 @@ def faces(core: type) -> Callable[[C], C]:
     return mark
 
 
-_ASYNC_NAMES = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+_ASYNC_NAMES = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__", "__next__": "__anext__"}
 
 
 @faces(_loss.Loss)
@@ -205,6 +209,128 @@ class Guarded:
             raise
 
 
+@faces(_term.Term)
+class Term:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _term.Term) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """What is led."""
+        return self._core.name
+
+    @property
+    def candidate(self) -> str:
+        """Who leads."""
+        return self._core.candidate
+
+    @property
+    def fence(self) -> int:
+        """The number of the term: higher for every later leader. What the resource checks."""
+        return self._core.fence
+
+    @property
+    def lost(self) -> Loss:
+        """Whether the term is over, as a flag: ``if term.lost``, ``term.lost.wait(1)``."""
+        return Loss(self._core.lost)
+
+    @property
+    def lost_reason(self) -> LossReason | None:
+        return self._core.lost_reason
+
+    def expires_in(self) -> float:
+        return self._core.expires_in()
+
+    def check(self) -> None:
+        self._core.check()
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_leading.Leading)
+class Leading:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _leading.Leading) -> None:
+        self._core = core
+
+    def __enter__(self) -> Term:
+        try:
+            return Term(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+
+@faces(_leaders.Leaders)
+class Leaders:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _leaders.Leaders) -> None:
+        self._core = core
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Leader | None:
+        try:
+            return run(self._core.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+@faces(_election.Election)
+class Election:
+    def __init__(self, core: _election.Election) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """What is led."""
+        return self._core.name
+
+    @property
+    def candidate(self) -> str:
+        return self._core.candidate
+
+    def lead(self, *, timeout: Seconds | None = None) -> Leading:
+        return Leading(self._core.lead(timeout=timeout))
+
+    def run(self, work: Callable[[Term], object]) -> None:
+        try:
+            run(self._core.run(_awaited(work)))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def is_leader(self) -> float:
+        return self._core.is_leader()
+
+    def leader(self) -> Leader | None:
+        return run(self._core.leader())
+
+    def watch(self, *, every: Seconds | None = None) -> Leaders:
+        return Leaders(self._core.watch(every=every))
+
+    def stop(self) -> None:
+        self._core.stop()
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
 @faces(_client.Client)
 class Client:
     def __init__(self, core: _client.Client) -> None:
@@ -241,6 +367,29 @@ class Client:
 
         make(name)
         return functools.partial(locked_blocking, make, name)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TERM,
+        candidate: str = "",
+        renew_deadline: Seconds | None = None,
+        retry: Seconds | None = None,
+        on_stuck: Literal["log", "exit"] = "log",
+        stuck_after: Seconds | None = None,
+    ) -> Election:
+        return Election(
+            self._core.election(
+                name,
+                ttl=ttl,
+                candidate=candidate,
+                renew_deadline=renew_deadline,
+                retry=retry,
+                on_stuck=on_stuck,
+                stuck_after=stuck_after,
+            )
+        )
 
     def resume(self, text: str) -> Lease:
         return Lease(run(self._core.resume(text)))
@@ -326,6 +475,13 @@ def locked(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function with a lock of the default client, as `Client.locked` does."""
     return _default_client().locked(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+
+
+def _awaited(work: Callable[[Term], object]) -> Callable[[_term.Term], Awaitable[object]]:
+    async def call(term: _term.Term) -> object:
+        return work(Term(term))
+
+    return call
 
 
 def _maybe_lease(core: Any) -> Lease | None:

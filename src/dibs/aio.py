@@ -5,9 +5,11 @@ This is the API for async code: the names of `dibs`, to be awaited.
 
 from dibs._async import connect, lock, locked
 from dibs.core.client import Client
+from dibs.core.election import Election
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.loss import Loss
+from dibs.core.term import Term
 from dibs.errors import (
     DibsError,
     LeaseLost,
@@ -19,13 +21,15 @@ from dibs.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from dibs.holder import Eviction, Holder, LockState, Record
+from dibs.holder import Eviction, Holder, Leader, LockState, Record
 
 __all__ = [
     "Client",
     "DibsError",
+    "Election",
     "Eviction",
     "Holder",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -39,6 +43,7 @@ __all__ = [
     "Record",
     "StaleFence",
     "StoreUnavailable",
+    "Term",
     "connect",
     "lock",
     "locked",

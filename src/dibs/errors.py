@@ -39,6 +39,9 @@ class LossReason(StrEnum):
     MAX_HOLD = "max_hold"
     """The lease reached the *max_hold* it was asked with."""
 
+    STEPPED_DOWN = "stepped down"
+    """The leader was asked to step down, with `Election.stop`."""
+
 
 class DibsError(Exception):
     """The root of all dibs errors; catch it to catch them all."""

@@ -6,7 +6,7 @@ import os
 import pwd
 import time
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Holder(NamedTuple):
@@ -32,6 +32,31 @@ class Holder(NamedTuple):
         if self.expires_in is not None:
             text += f", lease ends in {self.expires_in:.1f} s unless renewed"
         return text + (f", fence {self.fence}" if self.fence else "")
+
+
+class Leader(NamedTuple):
+    """Who leads, as `Election.leader` tells it."""
+
+    candidate: str
+    """What the leader called itself, else its host and pid."""
+    term: int
+    """The number of its term, which is the fence of its lease: higher for every later leader."""
+    holder: Holder
+    """Its process."""
+
+    @classmethod
+    def of(cls, holder: Holder) -> Self:
+        """Read it from who holds the lock of the election."""
+        leads = holder.note.startswith(LEADS)
+        candidate = holder.note.removeprefix(LEADS) if leads else f"{holder.host}:{holder.pid}"
+        return cls(candidate, holder.fence, holder)
+
+    def __str__(self) -> str:
+        return f"{self.candidate}, term {self.term}"
+
+
+LEADS = "leads as "
+"""How the note of a leader's lease begins; its candidate follows."""
 
 
 class Eviction(NamedTuple):

@@ -62,11 +62,11 @@ class Acquiring:
         "ask",
     )
 
-    def __init__(self, client: Client, ask: Ask, timeout: float | None) -> None:
+    def __init__(self, client: Client, ask: Ask, timeout: float | None, deadline: Deadline | None = None) -> None:
         self._client, self.ask, self._ttl, self._timeout = client, ask, ask.ttl, timeout
         self._grant = client.store.grant
         self._started = client.runtime.now()
-        self._deadline = Deadline(client.runtime.now, timeout)
+        self._deadline = Deadline(client.runtime.now, timeout) if deadline is None else deadline
         self._unsure_since: float | None = None  # when the first ask was sent whose answer never came
         self._failing_since: float | None = None
         self._busy: Busy | None = None  # the last answer
@@ -148,7 +148,8 @@ class Acquiring:
 
     async def _pause(self, busy: Busy) -> None:
         jitter = 0.01 * self._client.runtime.random()
-        within = min(self._deadline.left(), max(busy.retry_in, 0.001) + jitter, LONGEST_WAIT)
+        longest = min(LONGEST_WAIT, self._deadline.look_every)
+        within = min(self._deadline.left(), max(busy.retry_in, 0.001) + jitter, longest)
         try:
             await self._client.store.wait(self.ask, busy, within)
         except StoreUnavailable as error:

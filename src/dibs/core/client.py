@@ -17,12 +17,14 @@ from dibs.core.checks import (
     checked_note,
     checked_options,
 )
+from dibs.core.election import Election, checked_candidate
 from dibs.core.entered import Entered
 from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.recording import check_records
+from dibs.core.timings import checked_timings
 from dibs.core.turns import Turns
 from dibs.errors import LeaseLost, LossReason, Misuse
 from dibs.holder import Holder, LockState, Record
@@ -38,6 +40,9 @@ DEFAULT_TTL = 30.0
 
 MOST_RECORDS = 10_000
 """Records in one list: all are in memory at once."""
+
+DEFAULT_TERM = 15.0
+"""Seconds: a leader that died is replaced after so much, and one that is cut off for two thirds of it stops."""
 
 CLOSING = 2.0
 """Seconds that closing may take."""
@@ -116,6 +121,31 @@ class Client:
 
         make(name)  # refuse bad options where the function is written, not when it is called
         return functools.partial(locked_async, make, name)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TERM,
+        candidate: str = "",
+        renew_deadline: Seconds | None = None,
+        retry: Seconds | None = None,
+        on_stuck: Literal["log", "exit"] = "log",
+        stuck_after: Seconds | None = None,
+    ) -> Election:
+        """Stand as *candidate* (by default host and pid) for leader of *name*; nothing is sent yet.
+
+        The place is the lock called *name*, with leases of *ttl*. When no renewal has succeeded for *renew_deadline*
+        (by default two thirds of the ttl) the work is told to stop, while its lease is still valid. After a term, or
+        a failure of the store, a candidate pauses for about *retry* seconds (by default 2 s, or ttl / 7.5 if that is
+        less). It must be ttl > renew_deadline > retry.
+
+        Work that goes on *stuck_after* seconds after it was told to stop (by default nine tenths of what is left of
+        its lease then) is stuck: ``on_stuck="log"`` logs an error and keeps renewing, so that nobody else leads beside
+        it; ``"exit"`` ends this process.
+        """
+        timings = checked_timings(ttl, renew_deadline, retry, stuck_after, self.store.shortest_ttl)
+        return Election(self, checked_name(name), timings, *checked_candidate(candidate, on_stuck))
 
     async def resume(self, text: str) -> Lease:
         """Take over the lease that another process wrote with `Lease.to_str`, and keep it here from now on.

@@ -7,13 +7,21 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """The end of one budget. Wake-ups never restart it."""
+    """The end of one budget. Wake-ups never restart it.
 
-    __slots__ = ("_at", "_now")
+    It can be brought forward while somebody waits for it, who then has to look at it every *look_every* seconds.
+    """
 
-    def __init__(self, now: Callable[[], float], timeout: float | None) -> None:
+    __slots__ = ("_at", "_now", "look_every")
+
+    def __init__(self, now: Callable[[], float], timeout: float | None, *, look_every: float = math.inf) -> None:
         self._now = now
         self._at = math.inf if timeout is None else now() + timeout
+        self.look_every = look_every
+
+    def bring_forward(self) -> None:
+        """Let it be now."""
+        self._at = min(self._at, self._now())
 
     def left(self, grace: float = 0.0) -> float:
         """Seconds that are left, and *grace* more: 0 when that has passed, infinity if it never does."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.acquiring import Acquiring, Recorded
 from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.deadline import Deadline
 from dibs.core.guarded import Guard, Guarded
 from dibs.core.lease import Lease
 from dibs.core.recording import Recalling
@@ -57,8 +58,12 @@ class Lock:
         and `Misuse` at once if this task or thread already holds the lock through this client.
         """
         wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
+        return await self.acquire_by(wait)
+
+    async def acquire_by(self, wait: float | None, deadline: Deadline | None = None) -> Lease:
+        """Do `acquire`, with a *deadline* that somebody may bring forward."""
         self._client.enter(self.name)
-        call = Acquiring(self._client, self._ask(), wait)
+        call = Acquiring(self._client, self._ask(), wait, deadline)
         if wait == 0 or not (self.name in self._client.turns or self._client.store.crowded(self.name)):
             answer = await call.once()
             if not isinstance(answer, Busy):

@@ -30,12 +30,12 @@ def valid_until(sent_at: float, ttl: float) -> float:
 class Loss:
     """The loss of one lease, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
-    __slots__ = ("_calls", "_client", "_end", "_open", "_reason", "_timer", "deadline")
+    __slots__ = ("_calls", "_client", "_deadline", "_end", "_open", "_reason", "_timer")
 
     def __init__(self, client: Client, sent_at: float, ttl: float, max_hold: float | None) -> None:
         self._client = client  # its mutex is looked up at each use: a forked child has a fresh one
         self._end = None if max_hold is None else sent_at + max_hold
-        self.deadline = self._bounded(valid_until(sent_at, ttl))
+        self._deadline = self._bounded(valid_until(sent_at, ttl))
         self._open = True
         self._reason: LossReason | None = None
         self._calls: list[Callable[[], None]] | None = None
@@ -65,6 +65,11 @@ class Loss:
         return f"<Loss {self.reason.value}>" if self.reason else "<Loss: not lost>"
 
     # --- for the lease and the keeper ----------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """The moment at which it is lost if no renewal succeeds."""
+        return self._deadline
 
     @property
     def reason(self) -> LossReason | None:
@@ -98,9 +103,9 @@ class Loss:
     def extend(self, sent_at: float, ttl: float) -> bool:
         """A renewal sent at *sent_at* was confirmed. False if the lease was over by then: it stays so."""
         with self._client.mutex:
-            if not self._open or self._client.runtime.now() >= self.deadline:
+            if not self._open or self._client.runtime.now() >= self._deadline:
                 return False
-            self.deadline = max(self.deadline, self._bounded(valid_until(sent_at, ttl)))
+            self._deadline = max(self._deadline, self._bounded(valid_until(sent_at, ttl)))
             return True
 
     def left_to_hold(self, now: float, ttl: float) -> float:

@@ -42,7 +42,7 @@ class Turns:
     async def reach(self, place: Event, deadline: Deadline) -> bool:
         """Wait for the turn; False if *deadline* came first."""
         while not place.is_set() and not deadline.passed():
-            await place.wait(min(deadline.left(), 3600.0))
+            await place.wait(min(deadline.left(), deadline.look_every, 3600.0))
         return place.is_set()
 
     def leave(self, name: str, place: Event) -> None:

@@ -185,6 +185,10 @@ class AsyncioRuntime:
         """Do *call* in forked children."""
         lifetime.after_fork(call)
 
+    def end_process(self, why: str) -> None:
+        """End it, whatever its tasks do."""
+        lifetime.end_now(why)
+
     def at_exit(self, call: Callable[[], None]) -> None:
         """Nothing can be awaited when the interpreter ends: leases that are still held end by their ttl."""
 

@@ -100,5 +100,8 @@ class Runtime(Protocol):
     def after_fork(self, call: Callable[[], None]) -> None:
         """Do *call*, a bound method, in every child forked from now on, while its owner lives."""
 
+    def end_process(self, why: str) -> None:
+        """End this process at once, with *why* as its last line on stderr: nothing else stops work that goes on."""
+
     def at_exit(self, call: Callable[[], None]) -> None:
         """Do *call*, a bound method, when this process's interpreter ends, while its owner lives."""

@@ -247,6 +247,11 @@ class SimulatedRuntime:
     def after_fork(self, call: Callable[[], None]) -> None:
         """Simulated processes do not fork."""
 
+    def end_process(self, why: str) -> None:
+        """It vanishes, and the trace says why."""
+        self.world.log(why, self.name)
+        self.crash()
+
     def at_exit(self, call: Callable[[], None]) -> None:
         """As in async code, nothing is done at the end."""
 

@@ -148,6 +148,10 @@ class ThreadRuntime:
         """Do *call* in forked children."""
         lifetime.after_fork(call)
 
+    def end_process(self, why: str) -> None:
+        """End it, whatever its threads do."""
+        lifetime.end_now(why)
+
     def at_exit(self, call: Callable[[], None]) -> None:
         """Do *call* when the interpreter ends."""
         lifetime.at_exit(call)

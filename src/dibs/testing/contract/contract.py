@@ -34,12 +34,13 @@ import pytest
 
 KINDS = (
     *("ownership", "expiry", "waiting", "blocks", "fences", "looking", "names", "handover", "keeping", "cancelling"),
-    *("records",),
+    *("records", "electing"),
 )
 pytest.register_assert_rewrite(*(f"dibs.testing.contract.{kind}" for kind in KINDS))  # before they are imported
 
 from dibs.testing.contract.blocks import Blocks  # noqa: E402
 from dibs.testing.contract.cancelling import Cancelling  # noqa: E402
+from dibs.testing.contract.electing import Electing  # noqa: E402
 from dibs.testing.contract.expiry import Expiry  # noqa: E402
 from dibs.testing.contract.fences import Fences  # noqa: E402
 from dibs.testing.contract.handover import HandOver  # noqa: E402
@@ -53,6 +54,18 @@ from dibs.testing.contract.waiting import Waiting  # noqa: E402
 
 
 class StoreContract(
-    Ownership, Expiry, Waiting, Blocks, Fences, Looking, Names, HandOver, Keeping, Cancelling, Records, Fixtures
+    Ownership,
+    Expiry,
+    Waiting,
+    Blocks,
+    Fences,
+    Looking,
+    Names,
+    HandOver,
+    Keeping,
+    Cancelling,
+    Records,
+    Electing,
+    Fixtures,
 ):
     """What every store does."""
