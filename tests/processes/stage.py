@@ -78,6 +78,17 @@ class Actor:
         _, complaints = self._process.communicate(timeout=PATIENCE)
         assert (self._process.returncode, complaints) == (0, "")
 
+    def last_words(self) -> list[Any]:
+        """Close its stdin, which ends it; what it says before."""
+        said, complaints = self._process.communicate(timeout=PATIENCE)
+        assert (self._process.returncode, complaints) == (0, "")
+        return [json.loads(line) for line in said.splitlines()]
+
+    def died(self) -> tuple[int, str]:
+        """Wait until it has ended by itself; its exit code and what it complained of."""
+        code = self._process.wait(timeout=PATIENCE)
+        return code, self._process.communicate()[1]
+
     def clean_up(self) -> None:
         """Whatever happened, nothing of it stays."""
         if self._process.poll() is None:

@@ -60,6 +60,7 @@ def test_threads_may_add_at_the_same_time() -> None:
             lifetime.after_fork(each.tell)
 
     told = [Told() for _ in range(2000)]
+    gc.collect()  # what other tests left must not go meanwhile
     before = len(lifetime._forked)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

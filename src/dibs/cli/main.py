@@ -25,6 +25,7 @@ from dibs.errors import DibsError, Misuse
 
 VERBS = {
     "run": "dibs.cli.run",
+    "elect": "dibs.cli.elect",
     "ls": "dibs.cli.ls",
     "show": "dibs.cli.show",
     "acquire": "dibs.cli.acquire",
@@ -36,6 +37,9 @@ VERBS = {
     "reseed": "dibs.cli.reseed",
 }
 """Verb to the module that knows it; only that one is imported."""
+
+WITH_COMMAND = {VERBS["run"], VERBS["elect"]}
+"""Those that run a command. Everything after the first ``--`` is it, whatever it looks like."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,9 +109,8 @@ def _dispatch(argv: list[str]) -> int:
 def _do(verb: ModuleType, argv: list[str]) -> int:
     parser = Parser(verb.USAGE, verb.__doc__ or "")
     verb.arguments(parser)
-    if verb.__name__ != VERBS["run"]:
+    if verb.__name__ not in WITH_COMMAND:
         return int(verb.main(parser.parse_args(argv)))
-    # Everything after the first -- is the command, whatever it looks like.
     end = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:end])
     return int(verb.main(args, argv[end + 1 :] if end < len(argv) else None))

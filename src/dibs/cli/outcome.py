@@ -1,4 +1,4 @@
-"""How one `dibs run` went, as an exit code, as lines for people and as JSON for programs."""
+"""How one command under a lock went, as an exit code, as lines for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ WHY = {
 class Outcome:
     """What is known so far; the last word on the exit code is spoken when the lock was given back."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, verb: str, name: str) -> None:
         self.exit = 0
+        self.ran = False
+        """Whether the command was started."""
+        self.signal: int | None = None
+        """The signal that ended the command, or the wait for its lock."""
         self._silent = False
         self._lines: list[str] = []
-        self._facts: dict[str, Any] = {"dibs": "run", "name": name, "acquired": False}
+        self._facts: dict[str, Any] = {"dibs": verb, "name": name, "acquired": False}
 
     def acquired(self, fence: int, waited: float) -> None:
         """The lock was ours."""
@@ -46,7 +50,7 @@ class Outcome:
     def interrupted(self, signal: Interrupted) -> None:
         """A signal came before the command was started."""
         self._end(signal.exit, "interrupted")
-        self._facts["signal"] = signal.signum
+        self._facts["signal"] = self.signal = signal.signum
 
     def cannot_exec(self, error: CannotExecError) -> None:
         """The command could not be started."""
@@ -55,6 +59,7 @@ class Outcome:
     def ended(self, ending: Ending) -> None:
         """The command has ended."""
         self._end(ending.exit, "exited" if ending.code >= 0 else "signalled")
+        self.ran, self.signal = True, -ending.code if ending.code < 0 else None
         self._facts["command"] = {"exit": ending.code} if ending.code >= 0 else {"signal": -ending.code}
         if ending.cause is Cause.LOST:
             self._end(Exit.LOST, "lost")

@@ -11,7 +11,7 @@ import time
 from dibs.cli.lines import print_json, printable, write
 from dibs.cli.options import add_common
 from dibs.cli.where import looking
-from dibs.holder import Eviction, LockState
+from dibs.holder import LEADS, Eviction, Leader, LockState
 from dibs.stores.guarantees import Guarantees, Promise
 
 USAGE = "dibs show [OPTIONS] NAME"
@@ -40,6 +40,7 @@ def page(state: LockState, guarantees: Guarantees, *, promised: bool) -> str:
     lines = [
         ("name", state.name),
         ("held by", str(state.holder or "nobody")),
+        *((("leader", str(leader)),) if (leader := leader_of(state)) else ()),
         ("fence", f"{state.fence} was the last one given out" if state.fence else "it was never locked"),
         *((f"waits {place}", str(waiter)) for place, waiter in enumerate(state.waiting, 1)),
         ("broken", _eviction(state.evicted) if state.evicted else "never"),
@@ -48,6 +49,12 @@ def page(state: LockState, guarantees: Guarantees, *, promised: bool) -> str:
         *(promises(guarantees) if promised else ()),
     ]
     return "\n".join(f"{what:20}{printable(text)}" for what, text in lines)
+
+
+def leader_of(state: LockState) -> Leader | None:
+    """Tell who leads, if the lock is the place of a leader."""
+    holder = state.holder
+    return Leader.of(holder) if holder is not None and holder.note.startswith(LEADS) else None
 
 
 def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
@@ -64,11 +71,13 @@ def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
 
 def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
     """Write it for programs."""
+    leader = leader_of(state)
     said = guarantees._asdict() | {"cannot": {str(ability): why for ability, why in guarantees.cannot.items()}}
     return {
         "name": state.name,
         "fence": state.fence,
         "holder": state.holder._asdict() if state.holder else None,
+        "leader": {"candidate": leader.candidate, "term": leader.term} if leader else None,
         "waiting": [waiter._asdict() for waiter in state.waiting],
         "evicted": state.evicted._asdict() if state.evicted else None,
         "remarks": list(state.remarks),

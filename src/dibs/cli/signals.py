@@ -20,6 +20,9 @@ from dibs.cli.exits import Exit
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """They end a process that does not expect them, and so they end our wait."""
 
+STOPPING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT})
+"""They are sent to end a service, and so it is not started again; HUP may only tell it to read its settings."""
+
 FORWARDED = (*ENDING, signal.SIGWINCH)
 """What the command gets to hear when we do. The size of a window is no reason to stop waiting."""
 
@@ -45,6 +48,8 @@ class Signals:
 
     def __init__(self) -> None:
         self._came: list[int] = []
+        self.seen: set[int] = set()
+        """All that ever came, passed on or not."""
         self._raising = False
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
@@ -98,6 +103,7 @@ class Signals:
             os.read(self._bell, 4096)
 
     def _handle(self, signum: int, _: FrameType | None) -> None:
+        self.seen.add(signum)
         if self._raising and signum in ENDING:
             self._raising = False  # once: what is being given back must not be interrupted too
             raise Interrupted(signum)

@@ -45,7 +45,7 @@ class Watch:
     """The decisions about one run. Moments are seconds on the clock of *started_at*."""
 
     def __init__(self, on_lost: OnLost, grace: float, max_hold: float | None, started_at: float) -> None:
-        self._on_lost, self._grace = on_lost, grace
+        self.on_lost, self._grace = on_lost, grace
         self._end_at = math.inf if max_hold is None else started_at + max_hold
         self._margin = min(0.1, grace / 10)  # a kill takes a moment too
         self._valid_until = started_at  # nothing is known before the first look
@@ -60,9 +60,9 @@ class Watch:
             self._valid_until = now + left
         if now >= self._end_at:
             self._end(Cause.MAX_HOLD, now + self._grace)
-        if self._on_lost is OnLost.TERM:
+        if self.on_lost is OnLost.TERM:
             self._ask_before_the_end(now, lost)
-        elif self._on_lost is OnLost.KILL and (lost or now >= self._last_moment):
+        elif self.on_lost is OnLost.KILL and (lost or now >= self._last_moment):
             self._end(Cause.LOST, now)
         if lost and self.cause is not None:
             self.cause = Cause.LOST  # also if it was being ended for another reason: this one is worse
@@ -71,9 +71,9 @@ class Watch:
     def nap(self, now: float) -> float:
         """Tell for how long nothing can become due, if the lease is not renewed and not broken."""
         moments = [TICK, self._end_at - now, self._kill_at - now]
-        if self._on_lost is OnLost.TERM:
+        if self.on_lost is OnLost.TERM:
             moments.append(self._valid_until - self._grace - now)
-        if self._on_lost is not OnLost.CONTINUE:
+        if self.on_lost is not OnLost.CONTINUE:
             moments.append(self._last_moment - now)
         return min(moment for moment in moments if moment > 0)
 

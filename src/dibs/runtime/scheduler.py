@@ -137,6 +137,8 @@ class Task:
             self.awaits += 1
             if self.awaits == self._cancel_at and not self._cancel_late:
                 self.cancel()
+            elif self._must_cancel:  # it cancelled itself: that comes at this await, not when the await would return
+                self.wake()
 
     def close(self) -> None:
         """Close its coroutine where it stands, as a loop that ends or a garbage collector does."""

@@ -1,4 +1,4 @@
-"""Electing a leader: one leads, is told in time when its term ends, and its place stays taken until its work stopped."""
+"""Electing a leader: one leads, it is told in time, and its place stays taken until its work has stopped."""
 
 from __future__ import annotations
 
