@@ -22,19 +22,26 @@ def main() -> None:
     url, folder, kind, ttl = sys.argv[1:]
     with dibs.connect(url) as client:
         election = client.election("ledger", ttl=float(ttl), retry=0.02, on_stuck="exit")
-        threading.Thread(target=lambda: (sys.stdin.read(), election.stop()), daemon=True).start()
+        threading.Thread(target=stop_at_the_end_of_stdin, args=[election], daemon=True).start()
         say(stands=election.candidate)
         election.run(lambda term: lead(term, ClaimedTable(Path(folder)), deaf=kind == "deaf"))
 
 
+def stop_at_the_end_of_stdin(election: dibs.Election) -> None:
+    """As a signal would."""
+    sys.stdin.read()
+    election.stop()
+
+
 def lead(term: dibs.Term, ledger: ClaimedTable, *, deaf: bool) -> None:
-    """Add to the ledger for as long as the term lasts, and once more."""
+    """Read, lead for as long as the term lasts, and write then: who stands still in a write would hold up everybody."""
     seen = ledger.read(term.fence)
     say(leads=term.fence)
-    while not term.lost.wait(0.01) or deaf:
-        seen = add(ledger, seen, term.fence)
+    term.lost.wait()
     time.sleep(0.05)  # it takes a while to stop
     say(told=term.lost_reason, wrote=add(ledger, seen, term.fence) is not None)
+    while deaf:
+        time.sleep(0.01)
 
 
 def add(ledger: ClaimedTable, seen: int | None, fence: int) -> int | None:
