@@ -13,7 +13,7 @@ import pytest
 from core.worlds import CoreTests
 from dibs.core.term import Term
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, StoreUnavailable
-from dibs.testing.contract.electing import candidate, slow_to_stop, until_told
+from dibs.testing.contract.electing import candidate, go_on_in_spite, until_told
 from dibs.testing.contract.ownership import holds, is_free
 from dibs.testing.contract.waiting import waiters_are
 from dibs.testing.contract.watched import refuse
@@ -131,13 +131,13 @@ class TestElection(CoreTests):
     async def test_work_that_goes_on_is_logged_and_keeps_its_place(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        election = world.client().election(world.name(), ttl=0.4, stuck_after=0.02)
+        election = world.client().election(world.name(), stuck_after=0.02)
         with pytest.raises(LeaseLost):
             async with election.lead() as term:
                 election.stop()
-                await slow_to_stop(world)
+                await go_on_in_spite(world, lambda: bool(errors(caplog)))
                 assert await holds(world, election.name) == term.fence
-        [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
+        [told] = errors(caplog)
         assert "stepped down) and still runs after 0.02 s" in told.message
 
     async def test_work_that_goes_on_ends_the_process_if_asked(
@@ -145,11 +145,11 @@ class TestElection(CoreTests):
     ) -> None:
         client, said = world.client(), list[str]()
         monkeypatch.setattr(client.runtime, "end_process", said.append)
-        election = client.election(world.name(), ttl=0.4, on_stuck="exit", stuck_after=0.02, candidate="web-3")
+        election = client.election(world.name(), on_stuck="exit", stuck_after=0.02, candidate="web-3")
         with pytest.raises(LeaseLost):
             async with election.lead():
                 election.stop()
-                await slow_to_stop(world)
+                await go_on_in_spite(world, lambda: bool(said))
         assert len(said) == 1
         assert said[0].startswith(f"the work of 'web-3', which leads '{election.name}' (term ")
 
@@ -230,6 +230,10 @@ class TestElection(CoreTests):
         await asyncio.wait([task])
         assert task.cancelled()
         assert await is_free(world, election.name)
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
 async def must_not_be_called(term: Term) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from dibs.core.election import Election
@@ -70,7 +72,8 @@ class Electing(Kind):
         with pytest.raises(LeaseLost) as lost:
             async with ours.lead() as term:
                 ours.stop()
-                await slow_to_stop(world)
+                renewed = world.asks("renew")
+                await go_on_in_spite(world, lambda: world.asks("renew") > renewed)
                 assert await holds(world, name) == term.fence
                 with pytest.raises(NotAcquired):
                     await theirs.lead(timeout=0).__aenter__()
@@ -113,12 +116,11 @@ async def until_told(term: Term) -> None:
     assert await term.lost.wait(PATIENCE), "the leader was not told"
 
 
-async def slow_to_stop(world: World) -> None:
-    """Work that has been told to stop, and goes on until its lease was renewed once more."""
-    before = world.asks("renew")
+async def go_on_in_spite(world: World, until: Callable[[], bool]) -> None:
+    """Work that has been told to stop, and goes on *until* so much has happened."""
     end = world.now() + PATIENCE
-    while world.asks("renew") == before:
-        assert world.now() < end, "the lease is not renewed any more"
+    while not until():
+        assert world.now() < end, f"this did not come within {PATIENCE:g} s: {until}"
         try:
             await world.sleep(0.01)
         except BaseException:  # noqa: BLE001, S112 - it ignores its cancel: that is what this is about
