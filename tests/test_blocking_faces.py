@@ -10,7 +10,7 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import client, election, guarded, leaders, leading, lease, lock, loss, term
+from dibs.core import client, election, guarded, leaders, leading, lease, lock, loss, several, term
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
@@ -22,6 +22,9 @@ PAIRS: dict[type, type] = {
     _blocking.Leading: leading.Leading,
     _blocking.Term: term.Term,
     _blocking.Leaders: leaders.Leaders,
+    _blocking.Locks: several.Locks,
+    _blocking.Leases: several.Leases,
+    _blocking.LossOfAny: several.LossOfAny,
 }
 
 IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -32,9 +35,12 @@ INSIDE = {
         *("store", "runtime", "entered", "mutex", "keeper", "turns"),
         *("enter", "keep", "forget", "give_back", "step_budget"),
     },
-    lock.Lock: {"ttl", "timeout", "note", "max_hold", "on_lost", "abandon", "acquire_by", "take_or_recall"},
+    lock.Lock: {
+        *("ttl", "timeout", "note", "max_hold", "on_lost", "part"),
+        *("abandon", "acquire_by", "take_or_recall", "leaving", "refuse_second_block"),
+    },
     guarded.Guarded: {"abandon"},
-    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "tell", "end"},
+    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "give_up", "tell", "end"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),
@@ -43,10 +49,13 @@ INSIDE = {
     leading.Leading: {"abandon"},
     term.Term: {"lease", "begin", "end"},
     leaders.Leaders: set(),
+    several.Locks: {"timeout", "abandon"},
+    several.Leases: set(),
+    several.LossOfAny: set(),
 }
 """What the parts of the core use of each other: public there, and no part of the API."""
 
-SPECIAL = {"__bool__", "__repr__", *IN_THREADS}
+SPECIAL = {"__bool__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
 
 
 def api(core: type) -> set[str]:

@@ -16,7 +16,7 @@ SRC = Path(__file__).parent.parent / "src"
 TESTS = Path(__file__).parent
 
 LAYERS = [
-    *("holder", "errors", "runtime", "ports", "stores", "core"),
+    *("holder", "errors", "part", "runtime", "ports", "stores", "core"),
     *("guards", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
 ]
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what

@@ -3,7 +3,7 @@
 This is the blocking API. The same names for async code are in `dibs.aio`.
 """
 
-from dibs._blocking import Client, Election, Lease, Lock, Loss, Term, connect, lock, locked
+from dibs._blocking import Client, Election, Lease, Leases, Lock, Locks, Loss, Term, connect, lock, locked
 from dibs.errors import (
     DibsError,
     LeaseLost,
@@ -26,8 +26,10 @@ __all__ = [
     "Leader",
     "Lease",
     "LeaseLost",
+    "Leases",
     "Lock",
     "LockState",
+    "Locks",
     "Loss",
     "LossReason",
     "Misuse",

@@ -52,9 +52,12 @@ def lock(
     note: str = "",
     max_hold: Seconds | None = None,
     on_lost: Literal["cancel", "flag"] = "cancel",
+    shared: bool = False,
 ) -> Lock:
     """Describe a lock of the default client, as `Client.lock` does; the client lives as long as the event loop."""
-    return _default_client().lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+    return _default_client().lock(
+        name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+    )
 
 
 def locked(
@@ -65,12 +68,13 @@ def locked(
     note: str = "",
     max_hold: Seconds | None = None,
     on_lost: Literal["cancel", "flag"] = "cancel",
+    shared: bool = False,
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """Decorate an async function with a lock of the default client, as `Client.locked` does."""
     checked_options(name, ttl, timeout, note, max_hold, on_lost)  # here, and not when there is a loop
 
     def make(made_name: str) -> Lock:
-        return lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+        return lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared)
 
     def decorate(func: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         return locked_async(make, name, func)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
@@ -16,6 +16,7 @@ from dibs.core import leading as _leading
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss
+from dibs.core import several as _several
 from dibs.core import term as _term
 from dibs.core.checks import Seconds
 from dibs.core.client import DEFAULT_TERM, DEFAULT_TTL
@@ -168,6 +169,120 @@ class Lock:
     def __enter__(self) -> Lease:
         try:
             return Lease(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_several.LossOfAny)
+class LossOfAny:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _several.LossOfAny) -> None:
+        self._core = core
+
+    @property
+    def reason(self) -> LossReason | None:
+        return self._core.reason
+
+    def __bool__(self) -> bool:
+        return bool(self._core)
+
+    def is_set(self) -> bool:
+        return self._core.is_set()
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        return run(self._core.wait(timeout))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_several.Leases)
+class Leases(Mapping[str, Lease]):
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _several.Leases) -> None:
+        self._core = core
+
+    def __getitem__(self, name: str) -> Lease:
+        return Lease(self._core[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._core)
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    @property
+    def fences(self) -> dict[str, int]:
+        return self._core.fences
+
+    @property
+    def lost(self) -> LossOfAny:
+        return LossOfAny(self._core.lost)
+
+    @property
+    def lost_reason(self) -> LossReason | None:
+        return self._core.lost_reason
+
+    def expires_in(self) -> float:
+        return self._core.expires_in()
+
+    def check(self) -> None:
+        self._core.check()
+
+    def renew(self) -> None:
+        run(self._core.renew())
+
+    def release(self) -> None:
+        run(self._core.release())
+
+    def __enter__(self) -> Self:
+        run(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._core.__aexit__(kind, exc, trace))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_several.Locks)
+class Locks:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _several.Locks) -> None:
+        self._core = core
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._core.names
+
+    def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Leases:
+        return Leases(run(self._core.acquire(timeout=timeout)))
+
+    def try_acquire(self) -> Leases | None:
+        return _maybe_leases(run(self._core.try_acquire()))
+
+    def __enter__(self) -> Leases:
+        try:
+            return Leases(run(self._core.__aenter__()))
         except BaseException as error:
             self._core.abandon(error)
             raise
@@ -349,8 +464,43 @@ class Client:
         note: str = "",
         max_hold: Seconds | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
+        shared: bool = False,
     ) -> Lock:
-        return Lock(self._core.lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost))
+        return Lock(
+            self._core.lock(
+                name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+            )
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        slots: int,
+        *,
+        weight: int = 1,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Lock:
+        return Lock(
+            self._core.semaphore(
+                name, slots, weight=weight, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost
+            )
+        )
+
+    def all(
+        self,
+        *locks: str | Lock,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Locks:
+        cores = map(_core_of, locks)
+        return Locks(self._core.all(*cores, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost))
 
     def locked(
         self,
@@ -361,9 +511,12 @@ class Client:
         note: str = "",
         max_hold: Seconds | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
+        shared: bool = False,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def make(made_name: str) -> Lock:
-            return self.lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+            return self.lock(
+                made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+            )
 
         make(name)
         return functools.partial(locked_blocking, make, name)
@@ -459,9 +612,12 @@ def lock(
     note: str = "",
     max_hold: Seconds | None = None,
     on_lost: Literal["cancel", "flag"] = "cancel",
+    shared: bool = False,
 ) -> Lock:
     """Describe a lock of the default client, as `Client.lock` does; the client lives as long as the process."""
-    return _default_client().lock(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+    return _default_client().lock(
+        name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+    )
 
 
 def locked(
@@ -472,9 +628,12 @@ def locked(
     note: str = "",
     max_hold: Seconds | None = None,
     on_lost: Literal["cancel", "flag"] = "cancel",
+    shared: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function with a lock of the default client, as `Client.locked` does."""
-    return _default_client().locked(name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+    return _default_client().locked(
+        name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+    )
 
 
 def _awaited(work: Callable[[Term], object]) -> Callable[[_term.Term], Awaitable[object]]:
@@ -486,3 +645,11 @@ def _awaited(work: Callable[[Term], object]) -> Callable[[_term.Term], Awaitable
 
 def _maybe_lease(core: Any) -> Lease | None:
     return None if core is None else Lease(core)
+
+
+def _maybe_leases(core: Any) -> Leases | None:
+    return None if core is None else Leases(core)
+
+
+def _core_of(lock: Any) -> Any:
+    return lock._core if isinstance(lock, Lock) else lock

@@ -9,6 +9,7 @@ from dibs.core.election import Election
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.loss import Loss
+from dibs.core.several import Leases, Locks
 from dibs.core.term import Term
 from dibs.errors import (
     DibsError,
@@ -32,8 +33,10 @@ __all__ = [
     "Leader",
     "Lease",
     "LeaseLost",
+    "Leases",
     "Lock",
     "LockState",
+    "Locks",
     "Loss",
     "LossReason",
     "Misuse",

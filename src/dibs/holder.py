@@ -23,10 +23,14 @@ class Holder(NamedTuple):
     """When it was granted, or began to wait: unix time, by the store's clock."""
     expires_in: float | None
     """Seconds until its lease ends unless it is renewed; `None` where the store has no such time."""
+    part: str = ""
+    """What of the name it has, or wants, if not all of it: ``shared``, or ``2 of 10 slots``."""
 
     def __str__(self) -> str:
         started = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.since))
         text = f"{self.host} pid {self.pid} (user {self.user}) since {started}"
+        if self.part:
+            text += f", {self.part}"
         if self.note:
             text += f", note {self.note!r}"
         if self.expires_in is not None:
@@ -83,6 +87,13 @@ class LockState(NamedTuple):
     """The last time somebody broke this lock."""
     remarks: tuple[str, ...] = ()
     """What the store has to say of itself, such as which of its nodes do not vote."""
+    sharing: tuple[Holder, ...] = ()
+    """All who hold it, by fence, if it is shared or a semaphore; *holder* is then the first of them."""
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """All who hold it: several if it is shared or a semaphore, else one, or none."""
+        return self.sharing or (() if self.holder is None else (self.holder,))
 
 
 class Record(NamedTuple):

@@ -396,7 +396,7 @@ def test_an_interrupted_step_leaves_no_transaction_behind(world: World, monkeypa
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dibs.stores.sqlite_grant._queue", interrupt)
+    monkeypatch.setattr("dibs.stores.sqlite_grant.queue", interrupt)
     with pytest.raises(KeyboardInterrupt):
         world.ask(b, "u", queue=True)
     monkeypatch.undo()

@@ -29,7 +29,8 @@ import pytest
 from dibs.errors import LossReason
 from dibs.holder import Holder
 from dibs.runtime.clock import boot_time
-from dibs.ports.memory import MemoryServer, Record
+from dibs.ports.memory import MemoryServer
+from dibs.ports.memory_name import Record
 from dibs.stores.guarantees import Ability
 from dibs.stores.memory import MemoryStore
 from dibs.stores.store import Grant

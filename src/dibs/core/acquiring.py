@@ -14,6 +14,7 @@ from dibs.core.keeper import RETURN_BUDGET
 from dibs.core.loss import valid_until
 from dibs.errors import Misuse, NotAcquired, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Record
+from dibs.part import part_of
 from dibs.stores.store import Ask, Busy, Grant
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class Acquiring:
             await self._give_back()
             if self._deadline.passed():
                 raise self.refused()
-            self.ask = self.ask._replace(token=self._client.runtime.token())
+            token, part = self._client.runtime.token(), part_of(self.ask.token)
+            self.ask = self.ask._replace(token=token if part is None else part.token(token))
 
     async def _bear(self, error: StoreUnavailable) -> None:
         """Pause before the next try, or give up: a newcomer is told at once, a waiter survives a blip."""

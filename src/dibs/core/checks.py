@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from dibs.errors import Misuse
+from dibs.part import MOST_SLOTS, Part
 
 Seconds: TypeAlias = float | timedelta
 """A length of time: seconds as int or float, or a timedelta."""
@@ -100,6 +101,19 @@ def _finite(value: object, what: str) -> float:
     if abs(seconds) > LONGEST_TIME or not math.isfinite(seconds):  # in this order: huge integers are not floats
         raise Misuse(f"{what}={shown(value)}: it must be finite and at most ten years, in seconds")
     return float(seconds)
+
+
+def checked_part(slots: object, weight: object) -> Part:
+    """Return the part of a semaphore, if it can have so many slots and somebody so many of them."""
+    if not _is_count(slots) or not 0 < slots <= MOST_SLOTS:
+        raise Misuse(f"slots={shown(slots)}: a semaphore has 1 to {MOST_SLOTS:,} slots")
+    if not _is_count(weight) or not 0 < weight <= slots:
+        raise Misuse(f"weight={shown(weight)}: of {slots} slots one can take 1 to {slots}, or it would wait for ever")
+    return Part(weight, slots)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def checked_fence(fence: object, what: str = "fence") -> int:

@@ -16,6 +16,8 @@ from dibs.core.checks import (
     checked_name,
     checked_note,
     checked_options,
+    checked_part,
+    checked_timeout,
 )
 from dibs.core.election import Election, checked_candidate
 from dibs.core.entered import Entered
@@ -23,13 +25,16 @@ from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
+from dibs.core.parts import Parts
 from dibs.core.recording import check_records
+from dibs.core.several import Locks
 from dibs.core.timings import checked_timings
 from dibs.core.turns import Turns
-from dibs.errors import LeaseLost, LossReason, Misuse
+from dibs.errors import LeaseLost, LossReason, Misuse, NotSupported
 from dibs.holder import Holder, LockState, Record
+from dibs.part import SHARED, Part, part_of
 from dibs.runtime import Runtime
-from dibs.stores.guarantees import Guarantees
+from dibs.stores.guarantees import Ability, Guarantees
 from dibs.stores.store import Claim, Store
 
 P = ParamSpec("P")
@@ -69,7 +74,9 @@ class Client:
         self.pid = self.runtime.pid()
         self.mutex = self.runtime.mutex()
         self._held: dict[str, LeaseRef] = {}
-        self.keeper = Keeper(self.runtime, self.store, self.mutex, functools.partial(_was_held, self._held))
+        self._parts = Parts(self.mutex)
+        was_held = functools.partial(_was_held, self._held, self._parts)
+        self.keeper = Keeper(self.runtime, self.store, self.mutex, was_held)
         self.turns = Turns(self.runtime, self.mutex)
 
     # --- what users call -----------------------------------------------------------------------------------
@@ -88,6 +95,7 @@ class Client:
         note: str = "",
         max_hold: Seconds | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
+        shared: bool = False,
     ) -> Lock:
         """Describe the lock called *name*; nothing is sent yet.
 
@@ -96,9 +104,59 @@ class Client:
         *timeout* is how long to wait for the lock: None waits for ever, 0 tries once. *note* is shown to whoever
         finds it taken. *on_lost*, for async code: ``"cancel"`` cancels the body of ``async with`` when the lease is
         lost, ``"flag"`` only sets `Lease.lost`. Lengths are seconds or timedeltas.
+
+        *shared*: others may hold it at the same time if they, too, ask for it shared, and nobody else may. Who asks
+        for all of it waits until they are gone, and whoever comes later waits behind. `NotSupported` if the store has
+        no shared locks.
         """
         options = checked_options(name, ttl, timeout, note, max_hold, on_lost, self.store.shortest_ttl)
-        return Lock(self, *options)
+        return Lock(self, *options, SHARED if self._can(shared, Ability.SHARED) else None)
+
+    def semaphore(
+        self,
+        name: str,
+        slots: int,
+        *,
+        weight: int = 1,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Lock:
+        """Describe the semaphore called *name*: holders together have at most so many *slots*, and this one *weight*.
+
+        Each holder has a lease of its own, so the slots of one that died come back after its *ttl*. Whoever asks has
+        to name the same number of slots as those who hold it just then, else it is `Misuse`. The other options are
+        those of `lock`, and `lock` itself takes all the slots. `NotSupported` if the store has no semaphores.
+        """
+        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, self.store.shortest_ttl)
+        part = checked_part(slots, weight)
+        self._can(True, Ability.SEMAPHORE)
+        return Lock(self, *options, part)
+
+    def all(
+        self,
+        *locks: str | Lock,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        note: str = "",
+        max_hold: Seconds | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Locks:
+        """Describe several locks that are taken together, all or none; nothing is sent yet.
+
+        Each is a name or a lock of this client; the options are for the names, as in `lock`, and *timeout* is for the
+        whole. They are taken in the order of their names, whatever order they are given in, so two who want the same
+        ones never wait for each other.
+        """
+        made = [
+            self.lock(lock, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+            if isinstance(lock, str)
+            else lock
+            for lock in locks
+        ]
+        return Locks(self, made, checked_timeout(timeout))
 
     def locked(
         self,
@@ -109,6 +167,7 @@ class Client:
         note: str = "",
         max_hold: Seconds | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
+        shared: bool = False,
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
         """Decorate a function so that each call runs under a lock, named from its arguments: ``"report:{day}"``.
 
@@ -117,7 +176,9 @@ class Client:
         """
 
         def make(made_name: str) -> Lock:
-            return self.lock(made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost)
+            return self.lock(
+                made_name, ttl=ttl, timeout=timeout, note=note, max_hold=max_hold, on_lost=on_lost, shared=shared
+            )
 
         make(name)  # refuse bad options where the function is written, not when it is called
         return functools.partial(locked_async, make, name)
@@ -153,7 +214,7 @@ class Client:
         Asks the store first: `LeaseLost` if it is not that token's any more.
         """
         claim, note = handover.from_text(text)
-        self.enter(claim.name)
+        self.enter(claim.name if part_of(claim.token) is None else "")
         sent_at = self.runtime.now()
         await self._renew(claim)
         await self.store.attach(claim, note, self.step_budget(claim.ttl))
@@ -231,8 +292,8 @@ class Client:
             return
         self.runtime.enter()  # from another event loop it would wait for what only the first can do
         self._closed = True
-        held = [lease for ref in self._held.values() if (lease := ref()) is not None]
-        await self.keeper.stop(held, CLOSING)
+        refs = [*self._held.values(), *self._parts]
+        await self.keeper.stop([lease for ref in refs if (lease := ref()) is not None], CLOSING)
         await self.store.close()
 
     def inheritable(self) -> tuple[int, ...]:
@@ -262,7 +323,7 @@ class Client:
 
     # --- for locks and leases ------------------------------------------------------------------------------
 
-    def enter(self, name: str = "") -> None:
+    def enter(self, name: str = "", part: Part | None = None) -> None:
         """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
         self.runtime.enter()
         self._refuse_closed()
@@ -273,6 +334,8 @@ class Client:
                 f"this task or thread already holds {name!r} (fence {lease.fence}): waiting for it would never end; "
                 "pass the lease on instead"
             )
+        if self._parts.held:
+            self._parts.refuse(name, part, self.runtime.current())
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -280,15 +343,17 @@ class Client:
 
     def keep(self, lease: Lease) -> None:
         """From now on *lease* is held here; `Misuse` if the client was closed meanwhile: nobody would renew it."""
-        self._held[lease.name] = lease.ref
+        if part_of(lease.token) is None:
+            self._held[lease.name] = lease.ref
+        else:
+            self._parts.add(lease.ref)
         self.keeper.keep(lease)
         self._refuse_closed()  # only now: closing gives up what is held, or we see that it has begun
 
     def forget(self, lease: Lease) -> bool:
         """From now on *lease* is not held here; tell whether it was."""
-        known = self._held.get(lease.name) is lease.ref
+        known = _was_held(self._held, self._parts, lease.ref)
         if known:
-            self._held.pop(lease.name, None)
             self.keeper.drop()
         return known
 
@@ -303,6 +368,13 @@ class Client:
         finally:
             if not delivered:
                 self.keeper.give_back(name, token, ttl)
+
+    def _can(self, wanted: bool, ability: Ability) -> bool:
+        """Whether it is *wanted*; refused at once where the store cannot do it."""
+        why = self.store.guarantees.cannot.get(ability) if wanted else None
+        if why is not None:
+            raise NotSupported(f"{self.store.guarantees.name} has no {ability}: {why}")
+        return wanted
 
     async def _try_release(self, name: str, token: str, within: float) -> bool:
         try:
@@ -322,7 +394,7 @@ class Client:
 
     def _lost(self, name: str, token: str, reason: LossReason) -> None:
         """The store says that a grant is over."""
-        ref = self._held.get(name)
+        ref = self._held.get(name) if part_of(token) is None else self._parts.get(name, token)
         lease = ref() if ref is not None else None
         if lease is not None and lease.token == token:
             lease.lost.happen(reason)
@@ -338,6 +410,8 @@ class Client:
             run(self.close())
 
 
-def _was_held(held: dict[str, LeaseRef], ref: LeaseRef) -> bool:
-    """Nobody refers to a lease any more: forget it, and tell whether it had not been given up."""
-    return held.get(ref.name) is ref and held.pop(ref.name, None) is not None
+def _was_held(held: dict[str, LeaseRef], parts: Parts, ref: LeaseRef) -> bool:
+    """It is not held any more, or nobody refers to it: forget it, and tell whether it was known until now."""
+    if held.get(ref.name) is ref:
+        return held.pop(ref.name, None) is not None
+    return bool(parts.held) and parts.drop(ref)

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dibs.core.lease import Lease
+from dibs.part import part_of
 
 
 class Entered:
     """The leases of the blocks that are open, by name and by who opened them."""
 
-    __slots__ = ("_blocks",)
+    __slots__ = ("_blocks", "_parts")
 
     def __init__(self) -> None:
         self._blocks: dict[str, list[tuple[object, Lease]]] = {}
+        self._parts: dict[tuple[str, object], Lease] = {}  # one for each owner; threads come and go here at once
 
     def push(self, lease: Lease) -> None:
         """A block was entered with *lease*."""
+        if part_of(lease.token) is not None:
+            self._parts[lease.name, lease.owner] = lease
+            return
         self._blocks.setdefault(lease.name, []).append((lease.owner, lease))
 
     def pop(self, name: str, current: Callable[[], object]) -> Lease | None:
@@ -33,6 +38,18 @@ class Entered:
             self._blocks.pop(name, None)
         return lease
 
+    def pop_part(self, name: str, owner: object) -> Lease | None:
+        """The same for a block with a part of *name*."""
+        lease = self._parts.pop((name, owner), None)
+        if lease is None:
+            other = next((key for key in list(self._parts) if key[0] == name), None)
+            lease = self._parts.pop(other, None) if other is not None else None
+        return lease
+
+    def has_part(self, name: str, owner: object) -> bool:
+        """Whether *owner* is in a block with a part of *name*."""
+        return (name, owner) in self._parts
+
     def drop(self, name: str, owner: object) -> list[Lease]:
         """Forget the blocks of *owner* on *name*, and return their leases."""
         blocks = self._blocks.get(name, [])
@@ -40,4 +57,5 @@ class Entered:
         blocks[:] = [block for block in blocks if block[0] is not owner]
         if not blocks:
             self._blocks.pop(name, None)
-        return dropped
+        part = self._parts.pop((name, owner), None)
+        return dropped if part is None else [*dropped, part]

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class LeaseRef(weakref.ref["Lease"]):
     """What client and keeper know a lease by, also when the program has dropped it."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "token")
 
     name: str
+    token: str
 
 
 class Lease:
@@ -75,7 +76,7 @@ class Lease:
         self.lost = Loss(client, sent_at, claim.ttl, max_hold)
         self.failures = 0  # renewals in a row that did not get through; the keeper's
         self.ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
-        self.ref.name = self.name
+        self.ref.name, self.ref.token = self.name, self.token
         self.owner: object = client.runtime.current()
         self._pid = client.pid
         self._on_lost = on_lost
@@ -215,6 +216,11 @@ class Lease:
         """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
         if self.end("released"):
             self._client.keeper.give_back(self.name, self.token, self.ttl)
+
+    async def give_up(self, within: float) -> None:
+        """Give the lock back within so many seconds, shielded from a cancel; what is left to do is the keeper's."""
+        if self.end("released"):
+            await self._client.give_back(self.name, self.token, self.ttl, within=within)
 
     def arm(self) -> None:
         """Let a loss cancel the current task, where the runtime can and the lock asks for it."""

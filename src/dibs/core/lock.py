@@ -13,6 +13,7 @@ from dibs.core.lease import Lease
 from dibs.core.recording import Recalling
 from dibs.errors import Misuse
 from dibs.holder import Record
+from dibs.part import Part
 from dibs.stores.store import Ask, Busy, Claim, Grant
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Lock:
     As a context manager it acquires on entry, waiting as long as its *timeout*, and gives back on exit.
     """
 
-    __slots__ = ("_client", "max_hold", "name", "note", "on_lost", "timeout", "ttl")
+    __slots__ = ("_client", "max_hold", "name", "note", "on_lost", "part", "timeout", "ttl")
 
     def __init__(
         self,
@@ -46,10 +47,11 @@ class Lock:
         note: str,
         max_hold: float | None,
         on_lost: str,
+        part: Part | None = None,
     ) -> None:
         self._client = client
         self.name, self.ttl, self.timeout = name, ttl, timeout
-        self.note, self.max_hold, self.on_lost = note, max_hold, on_lost
+        self.note, self.max_hold, self.on_lost, self.part = note, max_hold, on_lost, part
 
     async def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Lease:
         """Wait until the lock is ours, at most *timeout* seconds: None waits for ever, 0 tries once.
@@ -62,7 +64,7 @@ class Lock:
 
     async def acquire_by(self, wait: float | None, deadline: Deadline | None = None) -> Lease:
         """Do `acquire`, with a *deadline* that somebody may bring forward."""
-        self._client.enter(self.name)
+        self._client.enter(self.name, self.part)
         call = Acquiring(self._client, self._ask(), wait, deadline)
         if wait == 0 or not (self.name in self._client.turns or self._client.store.crowded(self.name)):
             answer = await call.once()
@@ -75,7 +77,7 @@ class Lock:
 
     async def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now, else return None. Raises only if the store is broken."""
-        self._client.enter(self.name)
+        self._client.enter(self.name, self.part)
         call = Acquiring(self._client, self._ask(), 0)
         answer = await call.once()
         return None if isinstance(answer, Busy) else self._leased(call.ask, *answer)
@@ -85,7 +87,14 @@ class Lock:
 
         From then on the guard refuses every holder before us, also one that goes on after a pause. At the end of the
         block it is told that no write of ours comes any more, and the lock is given back.
+
+        Not for a shared lock or a semaphore: a guard refuses all holders but the newest.
         """
+        if self.part is not None:
+            raise Misuse(
+                f"a guard lets only the newest holder write, and {self.name!r} is {self.part.shown}: several hold it "
+                "together; guard an exclusive lock"
+            )
         return Guarded(self, guard)
 
     async def take_or_recall(self, after: int, timeout: float | None) -> Lease | Record:
@@ -104,6 +113,7 @@ class Lock:
 
     async def __aenter__(self) -> Lease:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
+        self.refuse_second_block()
         lease = await self.acquire()
         self._client.entered.push(lease)
         lease.arm()
@@ -113,7 +123,7 @@ class Lock:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the lock back, as `Lease` does."""
-        lease = self._client.entered.pop(self.name, self._client.runtime.current)
+        lease = self.leaving()
         if lease is None:
             raise Misuse(f"the block of lock {self.name!r} is left without having been entered by this client")
         try:
@@ -131,11 +141,26 @@ class Lock:
             for lease in self._client.entered.drop(self.name, self._client.runtime.current()):
                 lease.leave()
 
+    def leaving(self) -> Lease | None:
+        """The lease of the block that is being left, which is forgotten."""
+        entered, current = self._client.entered, self._client.runtime.current
+        return entered.pop(self.name, current) if self.part is None else entered.pop_part(self.name, current())
+
+    def refuse_second_block(self) -> None:
+        """Refuse a block inside another on the same name: when both end, nobody can tell whose lease is whose."""
+        if self.part is not None and self._client.entered.has_part(self.name, self._client.runtime.current()):
+            raise Misuse(
+                f"this task or thread is in a block on {self.name!r} already: take more of it at once (weight=), or "
+                "use acquire() and release()"
+            )
+
     def __repr__(self) -> str:
-        return f"<Lock {self.name!r} ttl={self.ttl:g} timeout={self.timeout}>"
+        part = f" {self.part.shown}" if self.part is not None else ""
+        return f"<Lock {self.name!r}{part} ttl={self.ttl:g} timeout={self.timeout}>"
 
     def _ask(self) -> Ask:
-        return Ask(self.name, self._client.runtime.token(), self.ttl, self.note, False)
+        token = self._client.runtime.token()
+        return Ask(self.name, token if self.part is None else self.part.token(token), self.ttl, self.note, False)
 
     def _leased(self, ask: Ask, grant: Grant, sent_at: float) -> Lease:
         try:

@@ -9,56 +9,24 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, TypeVar
 
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Eviction, Holder, LockState
 from dibs.holder import Record as Left
+from dibs.part import Part, part_of, shown_part
+from dibs.ports import memory_parts as parts
+from dibs.ports.memory_name import RESERVED_FOR, TO_SEVERAL, Record, Ticket, Wake
 from dibs.ports.memory_records import Shelf
 from dibs.runtime import lifetime
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RESERVED_FOR = 0.1
-"""Seconds for which a lock that was let go is kept for the first in line; then anyone may take it."""
-
-Wake = Callable[[], None]
-
 
 def unix_us() -> int:
     """The wall clock in microseconds: what makes fences rise even over a lost memory."""
     return time.time_ns() // 1000
-
-
-@dataclass(slots=True)
-class Ticket:
-    """A place in the line for one name."""
-
-    who: Holder
-    hinted: bool = False
-    wake: Wake | None = None
-
-    def hint(self) -> None:
-        """It is worth asking again. A hint never grants."""
-        self.hinted = True
-        if self.wake is not None:
-            self.wake()
-
-
-@dataclass(slots=True)
-class Record:
-    """One name: never removed, since the fence outlives every grant."""
-
-    fence: int = 0
-    token: str | None = None
-    expires_at: float = 0.0
-    free_since: float = float("-inf")
-    who: Holder | None = None
-    line: dict[str, Ticket] = field(default_factory=dict)
-    evicted: Eviction | None = None
-    evicted_token: str = ""
 
 
 def step(method: Callable[Concatenate[MemoryServer, P], R]) -> Callable[Concatenate[MemoryServer, P], R]:
@@ -99,6 +67,8 @@ class MemoryServer:
         """Grant to *token* and return the fence, or return who has it and for how long at most."""
         now, record = self._now(), self._records.setdefault((space, who.name), Record())
         self._end_if_over(record, now)
+        if (part := part_of(token)) is not None:
+            return self._grant_part(record, who, token, part, ttl, queue)
         if record.token == token:  # whoever asks counts the ttl from now, so must we: it may be long since granted
             record.expires_at = max(record.expires_at, now + ttl)
             return record.fence
@@ -109,7 +79,7 @@ class MemoryServer:
             record.line.pop(token, None)
             return self._give(record, who, token, now + ttl)
         if queue and token not in record.line:
-            record.line[token] = Ticket(who._replace(since=self._wall_us() / 1e6))
+            record.line[token] = Ticket(self._waiter(who, token))
         if record.token is None:
             return record.line[next_token].who, reserved
         return self._shown(record, now), record.expires_at - now
@@ -120,6 +90,8 @@ class MemoryServer:
     def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
         """Extend the grant of *token* with this *fence*, or say why it is over. It never gets shorter."""
         now, record = self._now(), self._records.get((space, name), Record())
+        if part_of(token) is not None:
+            return parts.renew(record, token, fence, now, ttl)
         reason = self._why_not_held(record, token, now)
         if reason is None and record.fence != fence:  # an ask that came late was granted, after that grant ended
             reason = LossReason.TAKEN
@@ -130,9 +102,12 @@ class MemoryServer:
     def _release(self, space: str, name: str, token: str) -> LossReason | None:
         """Take away whatever *token* has, and hint the next in line if the lock is free."""
         now, record = self._now(), self._records.get((space, name), Record())
-        reason = self._why_not_held(record, token, now)
-        if reason is None:
-            record.token, record.free_since = None, now
+        if part_of(token) is not None:
+            reason = parts.release(record, token, now)
+        else:
+            reason = self._why_not_held(record, token, now)
+            if reason is None:
+                record.token, record.free_since = None, now
         had_ticket = record.line.pop(token, None) is not None
         if reason is None or had_ticket:
             self._hint_next(record, now)
@@ -155,16 +130,22 @@ class MemoryServer:
         record = self._records.get((space, who.name), Record())
         if record.token == token and record.who is not None:
             record.who = who._replace(fence=record.fence, since=record.who.since)
+        elif (share := record.shares.get(token)) is not None:
+            share.who = who._replace(fence=share.fence, since=share.who.since, part=share.part.shown)
 
     @step
     def evict(self, space: str, name: str, fence: int, reason: str, by: str) -> bool:
         """Break the grant with *fence*, if it holds."""
         now, record = self._now(), self._records.get((space, name), Record())
         self._end_if_over(record, now)
-        if record.token is None or record.fence != fence:
+        token = parts.of_fence(record, fence) if record.token == TO_SEVERAL else record.token
+        if token is None or (record.token == token and record.fence != fence):
             return False
-        record.evicted = Eviction(fence, reason, by, self._wall_us() / 1e6)
-        record.evicted_token, record.token, record.free_since = record.token, None, now
+        record.evicted, record.evicted_token = Eviction(fence, reason, by, self._wall_us() / 1e6), token
+        if record.token == token:
+            record.token, record.free_since = None, now
+        else:
+            parts.release(record, token, now)
         self._hint_next(record, now)
         return True
 
@@ -174,7 +155,9 @@ class MemoryServer:
         now, record = self._now(), self._records.get((space, name), Record())
         self._end_if_over(record, now)
         waiting = tuple(ticket.who for ticket in record.line.values())
-        return LockState(name, record.fence, self._shown(record, now), waiting, record.evicted)
+        sharing = parts.shown(record, now)
+        holder = sharing[0] if sharing else self._shown(record, now)
+        return LockState(name, record.fence, holder, waiting, record.evicted, sharing=sharing)
 
     @step
     def names(self, space: str) -> list[str]:
@@ -249,6 +232,24 @@ class MemoryServer:
     def _forked(self) -> None:
         self._mutex = threading.RLock()
 
+    def _grant_part(
+        self, record: Record, who: Holder, token: str, part: Part, ttl: float, queue: bool
+    ) -> int | tuple[Holder | None, float]:
+        now = self._now()
+        refused = parts.refusal(record, who.name, token, part, now)
+        if refused is None:
+            if token not in record.shares:
+                record.fence = max(record.fence + 1, self._wall_us())
+                who = who._replace(fence=record.fence, since=self._wall_us() / 1e6, part=part.shown)
+            return parts.give(record, who, token, part, now, ttl)
+        if queue and token not in record.line:
+            record.line[token] = Ticket(self._waiter(who, token))
+            parts.call_next(record, now)
+        return refused
+
+    def _waiter(self, who: Holder, token: str) -> Holder:
+        return who._replace(since=self._wall_us() / 1e6, part=shown_part(token))
+
     def _give(self, record: Record, who: Holder, token: str, expires_at: float) -> int:
         record.fence = max(record.fence + 1, self._wall_us())
         record.token, record.expires_at = token, expires_at
@@ -258,6 +259,7 @@ class MemoryServer:
     def _end_if_over(self, record: Record, now: float) -> None:
         if record.token is not None and now >= record.expires_at:
             record.token, record.free_since = None, record.expires_at
+            record.shares.clear()
 
     def _why_not_held(self, record: Record, token: str, now: float) -> LossReason | None:
         if record.token == token:
@@ -269,6 +271,8 @@ class MemoryServer:
         self._end_if_over(record, now)
         if record.token is None and record.line:
             next(iter(record.line.values())).hint()
+        elif record.token == TO_SEVERAL:
+            parts.call_next(record, now)
 
     def _shown(self, record: Record, now: float) -> Holder | None:
         if record.token is None or record.who is None:

@@ -70,6 +70,8 @@ class EtcdStore(Store):
         cannot={
             Ability.PUNCTUAL: "etcd counts leases in whole seconds and looks twice a second which have ended",
             Ability.MEMORY: "etcd keeps nothing of a lock that nobody holds; its next fence is higher all the same",
+            Ability.SHARED: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
+            Ability.SEMAPHORE: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
             Ability.RECORDS: "etcd is made for small things that change rarely, and is no place for results; take "
             "redis:// or postgresql:// for them",
         },

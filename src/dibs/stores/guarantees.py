@@ -36,6 +36,10 @@ class Ability(StrEnum):
     """Who came first is served first, and nobody barges past who waits."""
     RECORDS = "records"
     """A holder can leave a record, in one step with the end of its lease, and an ask can be answered with it."""
+    SHARED = "shared lock"
+    """Several may hold one name together, and nobody else meanwhile."""
+    SEMAPHORE = "semaphore"
+    """A name has so many slots, and each holder takes some of them."""
 
 
 class Promise(NamedTuple):

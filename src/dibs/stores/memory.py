@@ -72,8 +72,7 @@ class MemoryStore(Store):
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """List them."""
         names = [name for name in self._server.names(self._space) if name.startswith(prefix)]
-        found = [self._server.show(self._space, name).holder for name in names]
-        return [holder for holder in found if holder is not None]
+        return [holder for name in names for holder in self._server.show(self._space, name).holders]
 
     async def show(self, name: str, within: float) -> LockState:
         """Show the record."""

@@ -18,7 +18,7 @@ from dibs.ports.postgres_source import Source, from_client, from_url
 from dibs.ports.postgres_values import number, numbers, text, texts
 from dibs.runtime import Runtime
 from dibs.stores import postgres_keep as sql
-from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import Asking, who_broke
 from dibs.stores.postgres_facts import holder, state
 from dibs.stores.postgres_options import Options, options_from
@@ -59,6 +59,10 @@ class PostgresStore(Store):
         ),
         partition=Promise(Effect.FENCED, "The holder is told in time; others get the lock after the ttl."),
         clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
+        cannot={
+            Ability.SHARED: "not in this version of dibs; take sqlite: or memory:",
+            Ability.SEMAPHORE: "not in this version of dibs; take sqlite: or memory:",
+        },
     )
     shortest_ttl: ClassVar[float] = 0.05
 

@@ -71,6 +71,8 @@ class PostgresAdvisoryStore(Store):
             Ability.EXPIRY: "the lock lasts as long as its session; take postgresql:// for leases that end by time",
             Ability.HANDOVER: "the lock belongs to one session; take postgresql:// to hand a lease to another process",
             Ability.RECORDS: "the lock has no row of its own that a record could be in; take postgresql://",
+            Ability.SHARED: "not in this version of dibs; take postgresql:// for shared locks",
+            Ability.SEMAPHORE: "PostgreSQL counts no slots of a session lock; take postgresql:// for semaphores",
         },
     )
 

@@ -19,7 +19,7 @@ from dibs.ports.redis_route import Request, Route
 from dibs.ports.redis_source import Source, from_client, from_url
 from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
-from dibs.stores.guarantees import Effect, Guarantees, Promise
+from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.redis_keys import Naming
 from dibs.stores.redis_records import Records
 from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
@@ -59,6 +59,10 @@ class RedisStore(Store):
             Effect.FENCED, "The holder is told in time; a master that is cut off may go on granting to its own side."
         ),
         clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
+        cannot={
+            Ability.SHARED: "not in this version of dibs; take sqlite: or memory:",
+            Ability.SEMAPHORE: "not in this version of dibs; take sqlite: or memory:",
+        },
     )
     shortest_ttl = 0.05
 

@@ -13,10 +13,11 @@ from typing import ClassVar
 
 from dibs.errors import LossReason
 from dibs.holder import Holder, LockState, Record
+from dibs.part import part_of
 from dibs.ports.sqlite import Port, port_for
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import Runtime
-from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_records, sqlite_view
+from dibs.stores import sqlite_grant, sqlite_keep, sqlite_next, sqlite_parts, sqlite_records, sqlite_view
 from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.sqlite_schema import prepare
 from dibs.stores.sqlite_url import path_of
@@ -71,6 +72,9 @@ class SQLiteStore(Store):
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """One statement if the lock is free and nobody waits."""
+        part = part_of(ask.token)
+        if part is not None:
+            return await self._port.call(within, sqlite_parts.grant, ask, part)
         return await self._port.call(within, sqlite_grant.grant, ask)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
@@ -79,6 +83,8 @@ class SQLiteStore(Store):
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One statement, and one byte into the pipe of the next."""
+        if part_of(token) is not None:
+            return await self._port.call(within, sqlite_parts.release, name, token)
         return await self._port.call(within, sqlite_keep.release, name, token)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.errors import StoreUnavailable
 from dibs.stores.sqlite_next import pass_on
-from dibs.stores.sqlite_row import RESERVED, STRIKE, Waiter, find, first, micros
+from dibs.stores.sqlite_row import RESERVED, STRIKE, Waiter, find, first, held_by, micros
 from dibs.stores.store import Ask, Busy, Grant
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def decide(db: Database, ask: Ask) -> tuple[Grant | Busy, str | None]:
         return Grant(lease.fence, ask.ttl), None
     free_since = lease.free_since(db, now)
     if free_since is None:
-        _queue(db, ask)
-        return Busy(lease.holder(now), (lease.ends - now) / 1e6), None
+        queue(db, ask)
+        return Busy(held_by(db, lease, now), (lease.ends - now) / 1e6), None
     next_in_line = first(db, ask.name)
     left = free_since + RESERVED - now
     if next_in_line is None or next_in_line.token == ask.token or left <= 0:
         return _give(db, ask, next_in_line, now), None
-    _queue(db, ask)
+    queue(db, ask)
     bell = None
     if lease.running(db, now):  # its holder is dead, and we are the one who found out
         db.rows(DECLARE_FREE, (now, db.namespace, ask.name))
@@ -85,17 +85,29 @@ def _give(db: Database, ask: Ask, next_in_line: Waiter | None, now: int) -> Gran
     """Grant, and strike off the ticket, and that of a first in line who did not come in time."""
     taken = db.rows(TAKE, values(db, ask, now))
     if not taken:
-        raise StoreUnavailable(
-            db.url,
-            f"the fence of {ask.name!r} has reached its last number, {LAST_FENCE}; this takes 285 years or a "
-            "clock that was set far ahead: use another name",
-        )
+        raise exhausted(db, ask.name)
     for token in {ask.token, next_in_line.token if next_in_line else ask.token}:
         db.rows(STRIKE, (token,))
     return Grant(taken[0][0], ask.ttl)
 
 
-def _queue(db: Database, ask: Ask) -> None:
+def take(db: Database, ask: Ask, token: str, ends: int, process: str | None) -> int | None:
+    """Write the lease of *ask* with another token and end than its own; return the fence, None if there is none."""
+    space, name, fence, _, _, boot, _, *who = values(db, ask, 0)
+    taken = db.row(TAKE, (space, name, fence, token, ends, boot, process, *who))
+    return taken[0] if taken else None
+
+
+def exhausted(db: Database, name: str) -> StoreUnavailable:
+    """The refusal of a fence that would be too high."""
+    return StoreUnavailable(
+        db.url,
+        f"the fence of {name!r} has reached its last number, {LAST_FENCE}; this takes 285 years or a clock that was "
+        "set far ahead: use another name",
+    )
+
+
+def queue(db: Database, ask: Ask) -> None:
     """Take a ticket, once."""
     if ask.queue:
         bell, since = db.bells.give(ask.token), db.wall_clock()

@@ -8,8 +8,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dibs.errors import LossReason
+from dibs.part import part_of
+from dibs.stores import sqlite_parts
 from dibs.stores.sqlite_next import next_bell, pass_on
-from dibs.stores.sqlite_row import STRIKE, find, micros
+from dibs.stores.sqlite_row import STRIKE, TO_SEVERAL, find, micros
 from dibs.stores.store import Claim
 
 if TYPE_CHECKING:
@@ -39,14 +41,15 @@ EVICT = """UPDATE lease SET evicted_token=token, evicted_fence=fence, evicted_re
 
 def renew(db: Database, claims: Sequence[Claim]) -> list[LossReason | None]:
     """Lengthen all claims that hold, in one write; answer in their order."""
-    with db.transaction() if len(claims) > 1 else nullcontext():
+    with nullcontext() if len(claims) == 1 and part_of(claims[0].token) is None else db.transaction():
         now = db.moment()
-        return [
-            None
-            if db.rows(RENEW, (*_holds(db, claim, now), now + micros(claim.ttl)))
-            else why_not(db, claim.name, claim.token)
-            for claim in claims
-        ]
+        return [None if _renew(db, claim, now) else why_not(db, claim.name, claim.token) for claim in claims]
+
+
+def _renew(db: Database, claim: Claim, now: int) -> bool:
+    if part_of(claim.token) is not None:
+        return sqlite_parts.renew(db, claim, now)
+    return bool(db.rows(RENEW, (*_holds(db, claim, now), now + micros(claim.ttl))))
 
 
 def release(db: Database, name: str, token: str) -> LossReason | None:
@@ -76,22 +79,29 @@ def _leave_line(db: Database, name: str, token: str) -> LossReason:
 def attach(db: Database, claim: Claim, note: str) -> None:
     """Make this process the holder."""
     who = (db.process, db.host, db.pid, db.user, note)
-    db.rows(ATTACH, (*_holds(db, claim, db.moment()), *who))
+    statement = ATTACH if part_of(claim.token) is None else sqlite_parts.ATTACH
+    db.rows(statement, (*_holds(db, claim, db.moment()), *who))
 
 
 def detach(db: Database, claim: Claim) -> None:
     """Let the lease outlive this process."""
-    db.rows(DETACH, _holds(db, claim, db.moment()))
+    statement = DETACH if part_of(claim.token) is None else sqlite_parts.DETACH
+    db.rows(statement, _holds(db, claim, db.moment()))
 
 
 def evict(db: Database, name: str, fence: int, reason: str) -> bool:
     """Break the grant with *fence* if it holds."""
     with db.transaction():
-        lease, now = find(db, name), db.moment()
-        if lease is None or lease.fence != fence or lease.free_since(db, now) is not None:
+        lease, now, by = find(db, name), db.moment(), f"{db.user}@{db.host} pid {db.pid}"
+        if lease is None or lease.free_since(db, now) is not None:
             return False
-        by = f"{db.user}@{db.host} pid {db.pid}"
-        db.rows(EVICT, (db.namespace, name, now, reason, by, db.wall_clock()))
+        if lease.token == TO_SEVERAL:
+            if not sqlite_parts.evict(db, lease, fence, now, reason, by):
+                return False
+        elif lease.fence != fence:
+            return False
+        else:
+            db.rows(EVICT, (db.namespace, name, now, reason, by, db.wall_clock()))
         bell = next_bell(db, name)
     pass_on(db, name, bell)
     return True

@@ -7,7 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dibs.errors import StoreUnavailable
-from dibs.stores.sqlite_row import RESERVED, find, first
+from dibs.stores import sqlite_room
+from dibs.stores.sqlite_row import RESERVED, TO_SEVERAL, find, first
 from dibs.stores.store import Ask
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ def pass_on(db: Database, name: str, bell: str | None) -> None:
 def next_bell(db: Database, name: str) -> str | None:
     """The bell of the first in line if the lock is free. Called in a transaction."""
     lease, now = find(db, name), db.moment()
-    if lease is None or lease.free_since(db, now) is None:
+    if lease is None:
         return None
+    if lease.free_since(db, now) is None:
+        return sqlite_room.bell(db, lease, now) if lease.token == TO_SEVERAL else None
     waiter = first(db, name)
     return waiter.bell if waiter else None
 
@@ -61,6 +64,8 @@ def next_look(db: Database, ask: Ask) -> float:
     if lease is None or lease.token == ask.token or ahead is None:
         return 0.0
     free_since = lease.free_since(db, now)
+    if free_since is None and lease.token == TO_SEVERAL and sqlite_room.worth_asking(db, lease, ask.token, now):
+        return 0.0
     if free_since is None:
         ends = (lease.ends - now) / 1e6 + STEP * ahead
         return min(FIRST_LOOK + STEP * ahead, LONGEST_LOOK, ends)

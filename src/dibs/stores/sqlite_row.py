@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.holder import Holder
+from dibs.part import shown_part
 
 if TYPE_CHECKING:
     from dibs.ports.sqlite_database import Database
@@ -19,11 +20,17 @@ FOR_EVER = 2**61
 
 COLUMNS = "name, fence, token, ends, boot, process, since, host, pid, user, note"
 
+TO_SEVERAL = "several"
+"""In the place of a lease's token: several hold a part each, see `sqlite_parts`. It ends with the last of them."""
+
 LEASE = f"SELECT {COLUMNS} FROM lease WHERE namespace=? AND name=?"
 
 FIRST = (
     "SELECT token, process, bell, since, host, pid, user, note FROM waiter WHERE namespace=? AND name=? ORDER BY ticket"
 )
+
+SHARES = """SELECT token, fence, ends, process, since, host, pid, user, note FROM share
+    WHERE namespace=? AND name=? AND fence > 0 AND ends > ? ORDER BY fence"""
 
 STRIKE = "DELETE FROM waiter WHERE token=?"
 
@@ -53,12 +60,33 @@ class Lease(NamedTuple):
             return LONG_AGO
         if not self.running(db, now):
             return min(self.ends, now)
+        if self.token == TO_SEVERAL:
+            return None if shares(db, self.name, now) else now
         return None if db.alive(self.process) else now
 
     def holder(self, now: int) -> Holder:
         """Its owner, for people."""
         left = (self.ends - now) / 1e6
         return Holder(self.name, self.fence, self.host, self.pid, self.user, self.note, self.since / 1e6, left)
+
+
+class Share(NamedTuple):
+    """What one has of a name that several hold."""
+
+    token: str
+    fence: int
+    ends: int
+    process: str | None
+    since: int
+    host: str
+    pid: int
+    user: str
+    note: str
+
+    def holder(self, name: str, now: int) -> Holder:
+        """Its owner, for people."""
+        left, part = (self.ends - now) / 1e6, shown_part(self.token)
+        return Holder(name, self.fence, self.host, self.pid, self.user, self.note, self.since / 1e6, left, part)
 
 
 class Waiter(NamedTuple):
@@ -75,13 +103,25 @@ class Waiter(NamedTuple):
 
     def holder(self, name: str) -> Holder:
         """Its owner, for people."""
-        return Holder(name, 0, self.host, self.pid, self.user, self.note, self.since / 1e6, None)
+        part = shown_part(self.token)
+        return Holder(name, 0, self.host, self.pid, self.user, self.note, self.since / 1e6, None, part)
 
 
 def find(db: Database, name: str) -> Lease | None:
     """The last grant of *name*."""
     found = db.row(LEASE, (db.namespace, name))
     return Lease(*found) if found else None
+
+
+def shares(db: Database, name: str, now: int) -> list[Share]:
+    """All who hold a part of *name*, whose lease is `TO_SEVERAL`, and live; in the order in which they got it."""
+    return [share for share in map(Share._make, db.rows(SHARES, (db.namespace, name, now))) if db.alive(share.process)]
+
+
+def held_by(db: Database, lease: Lease, now: int) -> Holder:
+    """Who holds what *lease*, which runs, is about: of several, the first."""
+    held = shares(db, lease.name, now) if lease.token == TO_SEVERAL else []
+    return held[0].holder(lease.name, now) if held else lease.holder(now)
 
 
 def waiters(db: Database, name: str) -> list[Waiter]:

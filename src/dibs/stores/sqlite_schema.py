@@ -16,6 +16,20 @@ VERSION = 1
 IDENTITY = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
     FROM pragma_application_id, pragma_user_version"""
 
+# Also made by the step that needs it: files of before it was thought of have none.
+SHARE = """CREATE TABLE IF NOT EXISTS share (
+        -- One row for each who holds a part of a name, while the lease of the name is held by several; and one, with
+        -- fence 0, for the first in line: what is free is kept for it until it ends.
+        namespace TEXT NOT NULL, name TEXT NOT NULL,
+        token TEXT NOT NULL,
+        fence INTEGER NOT NULL,
+        ends INTEGER NOT NULL,
+        process TEXT,
+        since INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, user TEXT NOT NULL, note TEXT NOT NULL,
+        PRIMARY KEY (namespace, name, token)
+    ) WITHOUT ROWID"""
+
 TABLES = (
     # One row for each name that was ever locked. It is never deleted: the fence outlives release and eviction.
     """CREATE TABLE lease (
@@ -41,6 +55,7 @@ TABLES = (
         host TEXT NOT NULL, pid INTEGER NOT NULL, user TEXT NOT NULL, note TEXT NOT NULL
     )""",
     "CREATE INDEX waiter_order ON waiter (namespace, name, ticket)",
+    SHARE,
 )
 
 # Made also in a file that has the others. One row for each name whose holder left a record.

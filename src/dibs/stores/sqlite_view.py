@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from dibs.holder import Eviction, Holder, LockState
-from dibs.stores.sqlite_row import COLUMNS, Lease, find, waiters
+from dibs.stores.sqlite_row import COLUMNS, TO_SEVERAL, Lease, find, shares, waiters
 
 if TYPE_CHECKING:
     from dibs.ports.sqlite_database import Database
@@ -26,7 +26,7 @@ def holders(db: Database, prefix: str) -> list[Holder]:
     now = db.moment()
     found = map(Lease._make, db.rows(HELD, (db.namespace, prefix, now, db.boot)))
     leases = takewhile(lambda lease: lease.name.startswith(prefix), found)
-    return [lease.holder(now) for lease in leases if db.alive(lease.process)]
+    return [holder for lease in leases for holder in _holding(db, lease, now)]
 
 
 def show(db: Database, name: str) -> LockState:
@@ -34,11 +34,19 @@ def show(db: Database, name: str) -> LockState:
     with db.snapshot():
         lease, now, evicted = find(db, name), db.moment(), db.row(EVICTED, (db.namespace, name))
         waiting = tuple(waiter.holder(name) for waiter in waiters(db, name))
-    held = lease is not None and lease.free_since(db, now) is None
+        held = _holding(db, lease, now) if lease and lease.running(db, now) else []
     return LockState(
         name,
         lease.fence if lease else 0,
-        lease.holder(now) if lease and held else None,
+        held[0] if held else None,
         waiting,
         Eviction(*evicted) if evicted else None,
+        sharing=tuple(held) if lease and lease.token == TO_SEVERAL else (),
     )
+
+
+def _holding(db: Database, lease: Lease, now: int) -> list[Holder]:
+    """Who holds what *lease*, which runs, is about, if they live."""
+    if lease.token == TO_SEVERAL:
+        return [share.holder(lease.name, now) for share in shares(db, lease.name, now)]
+    return [lease.holder(now)] if db.alive(lease.process) else []

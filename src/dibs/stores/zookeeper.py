@@ -64,6 +64,8 @@ class ZooKeeperStore(Store):
                 "what is not renewed there is deleted by the client itself",
                 Ability.HANDOVER: "a node belongs to one session; take redis:// or postgresql:// to hand a lease to "
                 "another process",
+                Ability.SHARED: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
+                Ability.SEMAPHORE: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
                 Ability.RECORDS: "an ensemble has all its data in memory, and is no place for results; take "
                 "postgresql:// or redis://",
             }

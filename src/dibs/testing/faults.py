@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
 from dibs.ports.memory import MemoryServer
 from dibs.runtime import run
@@ -239,7 +239,10 @@ class FarStore(Store):
         if answer.value is None:
             self._last_arrival = 0.0  # a driver gives this connection up: the next request may overtake the lost one
             raise OutcomeUnknown("far", f"no answer to {what} within {within:.3g} s")
-        return answer.value[0]  # type: ignore[no-any-return]
+        [value] = answer.value
+        if isinstance(value, Misuse):
+            raise value
+        return value  # type: ignore[no-any-return]
 
     def _deliver(
         self,
@@ -260,7 +263,11 @@ class FarStore(Store):
                 if sole and answer is not None:
                     network.world.call_later(network.trip(0.0, ""), answer.refuse)
                 return
-            value = run(step(self._near_kind(network.server.memory, "sim", self._runtime)))
+            value: T | Misuse
+            try:
+                value = run(step(self._near_kind(network.server.memory, "sim", self._runtime)))
+            except Misuse as error:
+                value = error
             if answer is None and isinstance(facts, Ask):
                 network.late.add(facts.token)
             network.calls.append((network.world.now, what, self._runtime.name, facts))

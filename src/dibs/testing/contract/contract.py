@@ -34,7 +34,7 @@ import pytest
 
 KINDS = (
     *("ownership", "expiry", "waiting", "blocks", "fences", "looking", "names", "handover", "keeping", "cancelling"),
-    *("records", "electing"),
+    *("records", "electing", "sharing", "semaphores", "together"),
 )
 pytest.register_assert_rewrite(*(f"dibs.testing.contract.{kind}" for kind in KINDS))  # before they are imported
 
@@ -49,7 +49,10 @@ from dibs.testing.contract.looking import Looking  # noqa: E402
 from dibs.testing.contract.names import Names  # noqa: E402
 from dibs.testing.contract.ownership import Ownership  # noqa: E402
 from dibs.testing.contract.records import Records  # noqa: E402
+from dibs.testing.contract.semaphores import Semaphores  # noqa: E402
+from dibs.testing.contract.sharing import Sharing  # noqa: E402
 from dibs.testing.contract.suite import Fixtures  # noqa: E402
+from dibs.testing.contract.together import Together  # noqa: E402
 from dibs.testing.contract.waiting import Waiting  # noqa: E402
 
 
@@ -66,6 +69,9 @@ class StoreContract(
     Cancelling,
     Records,
     Electing,
+    Sharing,
+    Semaphores,
+    Together,
     Fixtures,
 ):
     """What every store does."""

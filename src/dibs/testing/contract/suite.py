@@ -23,7 +23,7 @@ def needs(ability: Ability) -> Callable[[Test], Test]:
     """Mark a test that a store may leave out, if it declares that it cannot do this."""
 
     def mark(test: Test) -> Test:
-        test.needs = ability  # type: ignore[attr-defined]
+        test.needs = (*getattr(test, "needs", ()), ability)  # type: ignore[attr-defined]
         return test
 
     return mark
@@ -45,10 +45,10 @@ def in_a_world(test: Test) -> Callable[..., None]:
 
 def skip_what_is_declared(test: Test, store: Store) -> None:
     """Skip *test*, with the store's own words, if the store says that it cannot do what is tested."""
-    ability = getattr(test, "needs", None)
-    why = store.guarantees.cannot.get(ability) if ability is not None else None
-    if why is not None:
-        pytest.skip(f"the store {store.guarantees.name} declares that it has no {ability}: {why}")
+    for ability in getattr(test, "needs", ()):
+        why = store.guarantees.cannot.get(ability)
+        if why is not None:
+            pytest.skip(f"the store {store.guarantees.name} declares that it has no {ability}: {why}")
 
 
 class Kind:

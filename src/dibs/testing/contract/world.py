@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from dibs.core.client import Client
 from dibs.core.lease import Lease
 from dibs.errors import LossReason
+from dibs.part import Part
 from dibs.runtime import Event, Runtime
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import Ask, Claim, Grant, Store
@@ -105,13 +106,16 @@ class World:
         """A ttl that is short enough to wait for its end."""
         return max(self._short, self.store.shortest_ttl)
 
-    def ask(self, name: str, *, ttl: float = 30.0, queue: bool = False, note: str = "") -> Ask:
+    def ask(
+        self, name: str, *, ttl: float = 30.0, queue: bool = False, note: str = "", part: Part | None = None
+    ) -> Ask:
         """One attempt, with a token of its own."""
-        return Ask(name, self.runtime.token(), ttl, note, queue)
+        token = self.runtime.token()
+        return Ask(name, token if part is None else part.token(token), ttl, note, queue)
 
-    async def crashed(self, name: str, ttl: float) -> Claim:
+    async def crashed(self, name: str, ttl: float, part: Part | None = None) -> Claim:
         """A grant whose owner is gone: nobody renews it and nobody will give it back."""
-        ask = self.ask(name, ttl=ttl)
+        ask = self.ask(name, ttl=ttl, part=part)
         answer = await self.store.grant(ask, STEP)
         assert isinstance(answer, Grant), answer
         return Claim(name, ask.token, answer.fence, answer.ttl)
