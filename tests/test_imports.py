@@ -72,6 +72,7 @@ NOT_MIRRORED = {
     "simulation": "the whole, in many seeded histories",
     "test_imports.py": "the rules of this file",
     "test_docs.py": "README.md and docs/",
+    "test_examples.py": "examples/",
     "test_project.py": "Makefile, .ci/ and packaging",
 }
 """Tests that belong to no single source file, and what they belong to; a directory stands for all in it."""

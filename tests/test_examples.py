@@ -1,0 +1,124 @@
+"""The examples are programs, and do what their first lines say: in real processes, several at once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from servers.process import until
+from servers.redis import RedisServer
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a program among the examples, with locks of this test's own."""
+    running: list[subprocess.Popen[str]] = []
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": programs, "DIBS_URL": f"sqlite:///{tmp_path}/locks.db"}
+
+    def start_it(*command: str, **more: str) -> subprocess.Popen[str]:
+        running.append(
+            subprocess.Popen(
+                command, cwd=EXAMPLES, env={**env, **more}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        )
+        return running[-1]
+
+    yield start_it
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == code, output
+    return output
+
+
+def released(folder: Path, *versions: str) -> dict[str, str]:
+    """Folders to deploy from and into."""
+    for version in versions:
+        (folder / version).mkdir()
+        (folder / version / "version").write_text(version, encoding="utf-8")
+    return {"RELEASES": str(folder)}
+
+
+def test_deployments_come_one_after_the_other(start: Start, tmp_path: Path) -> None:
+    more = released(tmp_path, "1", "2", "3")
+    deployments = [start("./deploy.sh", version, **more) for version in "123"]
+    lines = [ended(deployment).splitlines()[-1] for deployment in deployments]
+    fences = {int(line.split()[-1]): line.split()[1] for line in lines}
+    assert (tmp_path / "live" / "version").read_text(encoding="utf-8") == fences[max(fences)]
+
+
+def test_a_deployment_that_fails_leaves_the_lock_free_and_what_is_live(start: Start, tmp_path: Path) -> None:
+    more = released(tmp_path, "1", "2")
+    ended(start("./deploy.sh", "1", **more))
+    ended(start("./deploy.sh", "2", **more, SMOKE_TEST="exit 3"), code=3)
+    assert (tmp_path / "live" / "version").read_text(encoding="utf-8") == "1"
+    assert "deploy" not in ended(start("dibs", "ls"))
+
+
+def test_replicas_that_start_together_migrate_once(start: Start, tmp_path: Path) -> None:
+    database = tmp_path / "app.db"
+    replicas = [start("./entrypoint.sh", str(database), "echo", "serving") for _ in range(4)]
+    found = sorted(ended(replica) for replica in replicas)
+    assert [text.splitlines()[-2:] for text in found] == [["0 statements", "serving"]] * 3 + [
+        ["2 statements", "serving"]
+    ]
+    assert sqlite3.connect(database).execute("SELECT currency FROM invoice").fetchall() == []
+
+
+def test_of_many_who_miss_the_cache_one_makes_the_value(start: Start, tmp_path: Path) -> None:
+    readers = [start(sys.executable, "cache.py", str(tmp_path / "report")) for _ in range(8)]
+    outputs = [ended(reader) for reader in readers]
+    assert all(output.endswith("the report\n") for output in outputs)
+    assert sum("making it" in output for output in outputs) == 1
+
+
+def test_the_cache_works_without_a_lock(start: Start, tmp_path: Path) -> None:
+    reader = start(sys.executable, "cache.py", str(tmp_path / "report"), DIBS_URL="redis://127.0.0.1:1/0")
+    assert ended(reader) == "making it\nthe report\n"
+
+
+def test_a_celery_task_runs_once_at_a_time(start: Start, tmp_path: Path, redis_server: RedisServer) -> None:
+    journal = tmp_path / "journal"
+    more = {
+        "BROKER_URL": f"redis://127.0.0.1:{redis_server.port}/1",
+        "DIBS_URL": f"redis://127.0.0.1:{redis_server.port}/0",
+        "JOURNAL": str(journal),
+    }
+    send = "import celery_tasks; [celery_tasks.sync.delay(account) for account in 'aaab']"
+    ended(start(sys.executable, "-c", send, **more))
+    start(
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "celery_tasks",
+        "worker",
+        "--concurrency",
+        "4",
+        "--loglevel",
+        "ERROR",
+        **more,
+    )
+    until(lambda: journal.exists() and journal.read_text(encoding="utf-8").count("end") == 4, "all have run")
+    lines = [line.split() for line in journal.read_text(encoding="utf-8").splitlines()]
+    for account, calls in (("a", 3), ("b", 1)):
+        events = [(what, int(fence)) for what, name, fence in lines if name == account]
+        fences = [fence for what, fence in events if what == "begin"]
+        assert events == [(what, fence) for fence in fences for what in ("begin", "end")]
+        assert sorted(set(fences)) == fences
+        assert len(fences) == calls
