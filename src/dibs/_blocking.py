@@ -39,7 +39,7 @@ def faces(core: type) -> Callable[[C], C]:
     def mark(face: C) -> C:
         face.__doc__ = core.__doc__
         for name, member in vars(face).items():
-            original = getattr(core, _ASYNC_NAMES.get(name, name), None)
+            original = getattr(core, _ASYNC_NAMES.get(name, name), None) or getattr(core, name, None)
             if (callable(member) or isinstance(member, property)) and not getattr(member, "__doc__", None):
                 member.__doc__ = getattr(original, "__doc__", None)
         return face
