@@ -10,7 +10,7 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import client, election, guarded, leaders, leading, lease, lock, loss, several, term
+from dibs.core import call, client, election, guarded, idempotent, leaders, leading, lease, lock, loss, several, term
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
@@ -25,6 +25,8 @@ PAIRS: dict[type, type] = {
     _blocking.Locks: several.Locks,
     _blocking.Leases: several.Leases,
     _blocking.LossOfAny: several.LossOfAny,
+    _blocking.Call: call.Call,
+    _blocking.Idempotent: idempotent.Idempotent,
 }
 
 IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -40,7 +42,7 @@ INSIDE = {
         *("abandon", "acquire_by", "take_or_recall", "leaving", "refuse_second_block"),
     },
     guarded.Guarded: {"abandon"},
-    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "leave", "give_up", "tell", "end"},
+    lease.Lease: {"ref", "owner", "failures", "claim", "held_by", "arm", "disarm", "leave", "give_up", "tell", "end"},
     loss.Loss: {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),
@@ -52,10 +54,12 @@ INSIDE = {
     several.Locks: {"timeout", "abandon"},
     several.Leases: set(),
     several.LossOfAny: set(),
+    call.Call: {"begin", "replay", "is_done", "success", "failure", "check_same", "committed"},
+    idempotent.Idempotent: {"client", "abandon", "called", "filled", "returned"},
 }
 """What the parts of the core use of each other: public there, and no part of the API."""
 
-SPECIAL = {"__bool__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
+SPECIAL = {"__bool__", "__call__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
 
 
 def api(core: type) -> set[str]:

@@ -3,9 +3,10 @@
 This is the blocking API. The same names for async code are in `dibs.aio`.
 """
 
-from dibs._blocking import Client, Election, Lease, Leases, Lock, Locks, Loss, Term, connect, lock, locked
+from dibs._blocking import Call, Client, Election, Idempotent, Lease, Leases, Lock, Locks, Loss, Term, connect, lock, locked
 from dibs.errors import (
     DibsError,
+    KeyReused,
     LeaseLost,
     LossReason,
     Misuse,
@@ -18,11 +19,14 @@ from dibs.errors import (
 from dibs.holder import Eviction, Holder, Leader, LockState, Record
 
 __all__ = [
+    "Call",
     "Client",
     "DibsError",
     "Election",
     "Eviction",
     "Holder",
+    "Idempotent",
+    "KeyReused",
     "Leader",
     "Lease",
     "LeaseLost",

@@ -7,21 +7,25 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
+from dibs.core import call as _call
 from dibs.core import client as _client
 from dibs.core import connecting as _connecting
 from dibs.core import election as _election
 from dibs.core import guarded as _guarded
 from dibs.core import leaders as _leaders
 from dibs.core import leading as _leading
+from dibs.core import idempotent as _idempotent
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss
 from dibs.core import several as _several
 from dibs.core import term as _term
 from dibs.core.checks import Seconds
-from dibs.core.client import DEFAULT_TERM, DEFAULT_TTL
+from dibs.core.client import DAY, DEFAULT_TERM, DEFAULT_TTL
+from dibs.core.idempotent import idempotent_blocking
 from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
 from dibs.core.locked import locked_blocking
+from dibs.core.outcome import from_json, to_json
 from dibs.errors import LossReason
 from dibs.holder import Holder, Leader, LockState, Record
 from dibs.runtime import run
@@ -446,6 +450,82 @@ class Election:
         return repr(self._core)
 
 
+@faces(_call.Call)
+class Call:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _call.Call) -> None:
+        self._core = core
+
+    @property
+    def key(self) -> str:
+        """What the call is known by."""
+        return self._core.key
+
+    @property
+    def replayed(self) -> bool:
+        return self._core.replayed
+
+    @property
+    def result(self) -> Any:
+        return self._core.result
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self._core.lease)
+
+    @property
+    def fence(self) -> int:
+        return self._core.fence
+
+    @property
+    def attempt(self) -> int:
+        return self._core.attempt
+
+    @property
+    def last_error(self) -> str | None:
+        return self._core.last_error
+
+    def done(self, result: Any = None) -> None:
+        self._core.done(result)
+
+    def commit(self, conn: Any, result: Any = None) -> Any:
+        return self._core.commit(conn, result)
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_idempotent.Idempotent)
+class Idempotent:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _idempotent.Idempotent) -> None:
+        self._core = core
+
+    def __call__(self, func: Callable[P, R]) -> Callable[P, R]:
+        return idempotent_blocking(self._core, Idempotent, func)
+
+    def __enter__(self) -> Call:
+        try:
+            return Call(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
 @faces(_client.Client)
 class Client:
     def __init__(self, core: _client.Client) -> None:
@@ -541,6 +621,33 @@ class Client:
                 retry=retry,
                 on_stuck=on_stuck,
                 stuck_after=stuck_after,
+            )
+        )
+
+    def idempotent(
+        self,
+        key: str,
+        *,
+        fingerprint: Any = None,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = 0,
+        keep: Seconds = DAY,
+        note: str = "",
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        dump: Callable[[Any], bytes] = to_json,
+        load: Callable[[bytes], Any] = from_json,
+    ) -> Idempotent:
+        return Idempotent(
+            self._core.idempotent(
+                key,
+                fingerprint=fingerprint,
+                ttl=ttl,
+                timeout=timeout,
+                keep=keep,
+                note=note,
+                on_lost=on_lost,
+                dump=dump,
+                load=load,
             )
         )
 

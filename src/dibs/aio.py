@@ -4,8 +4,10 @@ This is the API for async code: the names of `dibs`, to be awaited.
 """
 
 from dibs._async import connect, lock, locked
+from dibs.core.call import Call
 from dibs.core.client import Client
 from dibs.core.election import Election
+from dibs.core.idempotent import Idempotent
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.loss import Loss
@@ -13,6 +15,7 @@ from dibs.core.several import Leases, Locks
 from dibs.core.term import Term
 from dibs.errors import (
     DibsError,
+    KeyReused,
     LeaseLost,
     LossReason,
     Misuse,
@@ -25,11 +28,14 @@ from dibs.errors import (
 from dibs.holder import Eviction, Holder, Leader, LockState, Record
 
 __all__ = [
+    "Call",
     "Client",
     "DibsError",
     "Election",
     "Eviction",
     "Holder",
+    "Idempotent",
+    "KeyReused",
     "Leader",
     "Lease",
     "LeaseLost",

@@ -1,6 +1,6 @@
 """Every error dibs raises: one root, and one class for each thing a caller can do about it.
 
-Whose fault it is: yours (`Misuse`, `NotSupported`, `GuardMissing`), nobody's (`NotAcquired`, `Changed`, `Deleted`),
+Whose fault it is: yours (`Misuse`, `NotSupported`, `GuardMissing`, `KeyReused`), nobody's (`NotAcquired`, `Changed`, `Deleted`),
 the holder's to react to (`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known (`OutcomeUnknown`).
 
 Every error keeps its facts in `args`, so that it can be pickled and sent to another process.
@@ -141,6 +141,23 @@ class Deleted(DibsError):
 
     def __str__(self) -> str:
         return f"{self.row} is not there any more: it was deleted since its version {self.version} was read"
+
+
+class KeyReused(DibsError):
+    """The key of an idempotent call stands for another call: the fingerprint is not the one it was first used with.
+
+    Nothing was done. A new call needs a key of its own; the same call has to send what it sent before.
+    """
+
+    def __init__(self, name: str, fence: int) -> None:
+        super().__init__(name, fence)
+        self.name, self.fence = name, fence
+
+    def __str__(self) -> str:
+        return (
+            f"the key {self.name!r} was used before for something else (fence {self.fence}), and nothing was done: "
+            "take a new key for a new call, and repeat an old one as it was"
+        )
 
 
 class StoreUnavailable(DibsError):

@@ -6,13 +6,15 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Literal, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 from dibs.core import handover
 from dibs.core.acquiring import LONGEST_STEP
+from dibs.core.call import Codec
 from dibs.core.checks import (
     Seconds,
     checked_fence,
+    checked_length,
     checked_name,
     checked_note,
     checked_options,
@@ -21,11 +23,13 @@ from dibs.core.checks import (
 )
 from dibs.core.election import Election, checked_candidate
 from dibs.core.entered import Entered
+from dibs.core.idempotent import Idempotent
 from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.parts import Parts
+from dibs.core.outcome import fingerprint_of, from_json, to_json
 from dibs.core.recording import check_records
 from dibs.core.several import Locks
 from dibs.core.timings import checked_timings
@@ -42,6 +46,9 @@ R = TypeVar("R")
 
 DEFAULT_TTL = 30.0
 """Seconds: long enough for two retries of a renewal through a short outage, short enough to wait for after a crash."""
+
+DAY = 86_400.0
+"""Seconds for which the result of an idempotent call is kept by default; whoever retries has given up by then."""
 
 MOST_RECORDS = 10_000
 """Records in one list: all are in memory at once."""
@@ -207,6 +214,33 @@ class Client:
         """
         timings = checked_timings(ttl, renew_deadline, retry, stuck_after, self.store.shortest_ttl)
         return Election(self, checked_name(name), timings, *checked_candidate(candidate, on_stuck))
+
+    def idempotent(
+        self,
+        key: str,
+        *,
+        fingerprint: Any = None,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = 0,
+        keep: Seconds = DAY,
+        note: str = "",
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        dump: Callable[[Any], bytes] = to_json,
+        load: Callable[[bytes], Any] = from_json,
+    ) -> Idempotent:
+        """Describe a call that is done once for each *key* and then replayed; nothing is sent yet.
+
+        Use it as a context manager, or as a decorator whose key is made of the arguments: ``"charge:{invoice}"``.
+        *fingerprint* tells what the call is about: text, bytes, or anything JSON can say; another one under the same
+        key is `KeyReused`. *keep* is for how long the result is kept; after that the key is new again. *timeout* is
+        how long to wait for somebody who is at it: 0 is `NotAcquired` at once, None waits for its result. The work is
+        done under a lease of *ttl* on the lock *key*, with *note* and *on_lost* as in `lock`. *dump* and *load* make
+        bytes of results and results of bytes: JSON by default, which makes lists of tuples.
+        """
+        check_records(self.store)
+        lock = self.lock(key, ttl=ttl, timeout=timeout, note=note, on_lost=on_lost)
+        fingerprint_of(fingerprint)  # refuse a bad one here, before anything is done
+        return Idempotent(self, lock, fingerprint, checked_length(keep, "keep"), Codec(dump, load))
 
     async def resume(self, text: str) -> Lease:
         """Take over the lease that another process wrote with `Lease.to_str`, and keep it here from now on.

@@ -167,7 +167,7 @@ class Lease:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the lock back; say `LeaseLost` if it was lost, unless the body raises something of its own."""
-        interrupted = self._disarm(exc)
+        interrupted = self.disarm(exc)
         if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
             self.leave()
             return
@@ -234,7 +234,8 @@ class Lease:
         if self.lost and self._interrupt is not None:
             self._interrupt.fire()
 
-    def _disarm(self, exc: BaseException | None) -> bool:
+    def disarm(self, exc: BaseException | None) -> bool:
+        """A loss cancels nothing any more; tell whether *exc* is such a cancel."""
         interrupt, self._interrupt = self._interrupt, None
         if interrupt is None:
             return False

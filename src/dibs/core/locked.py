@@ -22,62 +22,79 @@ def locked_async(
     make: Callable[[str], Lock], template: str, func: Callable[P, Awaitable[R]]
 ) -> Callable[P, Awaitable[R]]:
     """Wrap an ``async def`` function."""
-    import inspect  # noqa: PLC0415 - costs 5 ms at start, and only decorators need it
-
-    if not _is(inspect.iscoroutinefunction, func):
-        raise Misuse(f"{_title(func)} is not an async def function; decorate it with the blocking dibs.locked")
-    call = _Call(template, func)
+    check_async(func, "locked")
+    call = Called(func, template)
 
     @functools.wraps(func)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        async with make(call.name(args, kwargs)) as lease:
-            return await func(*args, **call.with_lease(kwargs, lease))
+        async with make(*call.texts(args, kwargs)) as lease:
+            return await func(*args, **call.given(kwargs, lease))
 
     return run
 
 
 def locked_blocking(make: Callable[[str], Any], template: str, func: Callable[P, R]) -> Callable[P, R]:
     """Wrap a plain function; *make* gives a blocking lock."""
-    import inspect  # noqa: PLC0415 - see above
-
-    if _is(inspect.iscoroutinefunction, func) or _is(inspect.isasyncgenfunction, func):
-        raise Misuse(f"{_title(func)} is async: waiting would block its loop; decorate it with dibs.aio's locked")
-    call = _Call(template, func)
+    check_blocking(func, "locked")
+    call = Called(func, template)
 
     @functools.wraps(func)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with make(call.name(args, kwargs)) as lease:
-            return func(*args, **call.with_lease(kwargs, lease))
+        with make(*call.texts(args, kwargs)) as lease:
+            return func(*args, **call.given(kwargs, lease))
 
     return run
 
 
-class _Call:
-    """What the decorator knows of the function: its parameters, and the name they make."""
+def check_async(func: Callable[..., Any], decorator: str) -> None:
+    """Refuse what is not an ``async def`` function."""
+    import inspect  # noqa: PLC0415 - costs 5 ms at start, and only decorators need it
 
-    def __init__(self, template: str, func: Callable[..., Any]) -> None:
+    if not _is(inspect.iscoroutinefunction, func):
+        raise Misuse(f"{_title(func)} is not an async def function; decorate it with the blocking dibs.{decorator}")
+
+
+def check_blocking(func: Callable[..., Any], decorator: str) -> None:
+    """Refuse what is async."""
+    import inspect  # noqa: PLC0415 - see above
+
+    if _is(inspect.iscoroutinefunction, func) or _is(inspect.isasyncgenfunction, func):
+        raise Misuse(f"{_title(func)} is async: waiting would block its loop; decorate it with dibs.aio's {decorator}")
+
+
+class Called:
+    """What a decorator knows of the function: its parameters, and the texts that are made of them.
+
+    *given* is what the decorator passes to it, if it has a keyword-only parameter of that name.
+    """
+
+    def __init__(self, func: Callable[..., Any], *templates: str, given: str = "lease") -> None:
         import inspect  # noqa: PLC0415 - see above
 
         if _is(inspect.isgeneratorfunction, func):
             raise Misuse(f"{_title(func)} is a generator: its body runs after the call, without the lock")
-        self._template, self._signature = template, inspect.signature(func)
-        self._wants_lease = _is_keyword_only(self._signature.parameters.get("lease"))
-        if self._wants_lease:  # it comes from us, so callers leave it out and names cannot be made of it
-            others = [each for each in self._signature.parameters.values() if each.name != "lease"]
+        self._templates, self._signature = templates, inspect.signature(func)
+        self._given = given if _is_keyword_only(self._signature.parameters.get(given)) else ""
+        if self._given:  # it comes from us, so callers leave it out and names cannot be made of it
+            others = [each for each in self._signature.parameters.values() if each.name != given]
             self._signature = self._signature.replace(parameters=others)
+        for template in templates:
+            self._check(template, func)
+
+    def texts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """The templates, filled in for one call."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return tuple(template.format(**bound.arguments) for template in self._templates)
+
+    def given(self, kwargs: Any, value: object) -> Any:
+        """The arguments, and what the function gets of us."""
+        return {**kwargs, self._given: value} if self._given else kwargs
+
+    def _check(self, template: str, func: Callable[..., Any]) -> None:
         for field in _fields(template, template):
             if field.replace("[", ".").split(".")[0] not in self._signature.parameters:
                 raise Misuse(f"the name {template!r} has {{{field}}}, but {_title(func)} has no such parameter")
-
-    def name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The lock's name for one call."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return self._template.format(**bound.arguments)
-
-    def with_lease(self, kwargs: Any, lease: object) -> Any:
-        """The arguments, with the lease for a function that has a keyword-only parameter called *lease*."""
-        return {**kwargs, "lease": lease} if self._wants_lease else kwargs
 
 
 def _fields(template: str, whole: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.acquiring import Acquiring, Recorded
 from dibs.core.keeper import RETURN_BUDGET, retry_after
-from dibs.errors import LeaseLost, Misuse, NotSupported, StoreUnavailable
+from dibs.errors import LeaseLost, LossReason, Misuse, NotSupported, StoreUnavailable
 from dibs.holder import Record
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import LONGEST_RECORD, Ask, Busy, Grant, Store
@@ -77,6 +77,22 @@ async def finish(client: Client, lease: Lease, data: bytes, keep: float) -> None
     await client.runtime.shielded(_finish(client, lease, data, keep, until))
 
 
+async def finish_or_leave(client: Client, lease: Lease, data: bytes, keep: float) -> None:
+    """Do the same where the work may be done again: one try, and if it fails the lock is given back without a record.
+
+    `LeaseLost` if the lease was over: nothing was written.
+    """
+    lease.check()
+    if not lease.end("finished"):
+        lease.check()
+    answered = False
+    try:
+        answered = await client.runtime.shielded(_try_finish(client, lease, data, keep))
+    finally:
+        if not answered:
+            client.keeper.give_back(lease.name, lease.token, lease.ttl)
+
+
 def step(client: Client, lease: Lease) -> float:
     """Seconds for one request about *lease*."""
     return client.step_budget(lease.ttl)
@@ -95,7 +111,20 @@ async def _finish(client: Client, lease: Lease, data: bytes, keep: float, until:
                 raise
             await client.runtime.sleep(pause)
             continue
-        if reason is not None:
-            lease.lost.found(reason)
-            raise LeaseLost(lease.name, lease.fence, reason)
-        return
+        return _tell(lease, reason)
+
+
+async def _try_finish(client: Client, lease: Lease, data: bytes, keep: float) -> bool:
+    """Whether the store answered."""
+    try:
+        reason = await client.store.finish(lease.claim, data, keep, min(step(client, lease), RETURN_BUDGET))
+    except StoreUnavailable:
+        return False
+    _tell(lease, reason)
+    return True
+
+
+def _tell(lease: Lease, reason: LossReason | None) -> None:
+    if reason is not None:
+        lease.lost.found(reason)
+        raise LeaseLost(lease.name, lease.fence, reason)

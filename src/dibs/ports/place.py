@@ -42,6 +42,13 @@ class Place:
             _make_file(self.path)
         _check(self.path, stat.S_ISREG, "regular file")
 
+    def is_at(self, path: str) -> bool:
+        """Whether *path* names the file of the database."""
+        try:
+            return bool(path) and os.path.samefile(path, self.path)
+        except OSError:
+            return False
+
     def prepare_beside(self) -> None:
         """Make the folder for liveness files, bells and the gate. Called when the database is known to be ours."""
         for folder in (self.beside, self.alive, self.bells):

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record, here
+from dibs.ports.caller import Session
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
 from dibs.ports.postgres_line import Call, Line, Statement
@@ -22,7 +23,7 @@ from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import Asking, who_broke
 from dibs.stores.postgres_facts import holder, state
 from dibs.stores.postgres_options import Options, options_from
-from dibs.stores.postgres_records import Records
+from dibs.stores.postgres_records import Records, finish_on
 from dibs.stores.postgres_schema import hello
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
 
@@ -154,6 +155,10 @@ class PostgresStore(Store):
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """One update, and one NOTIFY if somebody waits."""
         return await self._records.finish(claim, data, keep, self._runtime.now() + within)
+
+    async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+        """One update, on the caller's connection."""
+        return await finish_on(conn, self._namespace, claim, data, keep)
 
     async def record(self, name: str, within: float) -> Record | None:
         """Read the row."""

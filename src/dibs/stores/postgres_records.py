@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dibs.errors import LossReason, StoreUnavailable
+from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import Record
+from dibs.ports.caller import Session
+from dibs.ports.caller_errors import no_such_table
 from dibs.ports.postgres_line import Call, Row, Statement
 from dibs.ports.postgres_values import number, original, text
 from dibs.runtime import Runtime
@@ -73,6 +75,18 @@ WHY_NOT = Statement(
     """SELECT record_token = $3 AND record_fence = $4::bigint AND record = decode($5, 'hex'), token = $3,
         evicted_token = $3 FROM dibs_lease WHERE namespace = $1 AND name = $2""",
 )
+
+# The same in a transaction of the caller's, on its own connection. The row stays locked until the commit, so that
+# nobody takes the lock in between, however long that lasts.
+FINISH_ON = f"""UPDATE dibs_lease AS l SET record = CAST(:data AS bytea), record_fence = l.fence,
+        record_token = l.token, record_at = {NOW}, record_ends_at = {NOW} + CAST(:keep AS float8) * interval '1 second',
+        token = NULL, ends_at = {NOW}
+    WHERE namespace = :namespace AND name = :name AND token = :token AND fence = CAST(:fence AS bigint)
+        AND ends_at > {NOW}
+    RETURNING 1"""
+
+WRITTEN_ON = """SELECT record_token = :token AND record_fence = CAST(:fence AS bigint) AND record = CAST(:data AS bytea)
+    FROM dibs_lease WHERE namespace = :namespace AND name = :name"""
 
 _NO_RECORD = "record = NULL, record_fence = NULL, record_token = NULL, record_at = NULL, record_ends_at = NULL"
 
@@ -183,6 +197,30 @@ class Records:
         if there == "t":  # its answer was lost, and it asks again
             return False, None
         return False, LossReason.EVICTED if evicted == "t" else LossReason.EXPIRED if ours == "t" else LossReason.TAKEN
+
+
+async def finish_on(conn: Session, namespace: str, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+    """Write the record, and give the lock back, when the transaction that *conn* is in is committed."""
+    if conn.product != "postgresql":
+        raise Misuse(f"the store is in PostgreSQL, and the connection is one of {conn.product}: they share no commit")
+    mine = {
+        "namespace": text(namespace).decode(),
+        "name": text(claim.name).decode(),
+        "token": claim.token,
+        "fence": claim.fence,
+        "data": data,
+    }
+    try:
+        if await conn.rows(FINISH_ON, **mine, keep=keep) or await conn.rows(WRITTEN_ON, **mine) == [(True,)]:
+            return None
+    except Exception as error:
+        if no_such_table(error):
+            raise Misuse(
+                "there is no table dibs_lease where this connection looks: the store has to be in the same database, "
+                "and in a schema of the connection's search_path"
+            ) from error
+        raise
+    return LossReason.TAKEN
 
 
 def _shown(row: Row) -> Record:

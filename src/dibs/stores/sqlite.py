@@ -14,6 +14,7 @@ from typing import ClassVar
 from dibs.errors import LossReason
 from dibs.holder import Holder, LockState, Record
 from dibs.part import part_of
+from dibs.ports.caller import Session
 from dibs.ports.sqlite import Port, port_for
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import Runtime
@@ -133,6 +134,10 @@ class SQLiteStore(Store):
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """One transaction, on the disk before it returns."""
         return await self._port.call(within, sqlite_records.finish, claim, data, keep)
+
+    async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+        """Two statements, on the caller's connection to the same file."""
+        return await sqlite_records.finish_on(self._port.database, conn, claim, data, keep)
 
     async def record(self, name: str, within: float) -> Record | None:
         """The row."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dibs.errors import LossReason, StoreUnavailable
+from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import Record
+from dibs.ports.caller import Session
 from dibs.stores.sqlite_grant import TAKE_IF_FREE, decide, settle, values
 from dibs.stores.sqlite_keep import GIVE_BACK, RELEASE, why_not
 from dibs.stores.sqlite_next import pass_on
@@ -44,6 +45,19 @@ WRITE = """INSERT INTO record (namespace, name, fence, token, data, at, ends) VA
     ON CONFLICT (namespace, name) DO UPDATE SET fence=?3, token=?4, data=?5, at=?6, ends=?7"""
 
 WRITTEN = "SELECT 1 FROM record WHERE namespace=? AND name=? AND fence=? AND token=? AND data=?"
+
+# The same in a transaction of the caller's, on its own connection: the first statement takes SQLite's write lock.
+WRITE_ON = """INSERT INTO record (namespace, name, fence, token, data, at, ends)
+    SELECT namespace, name, fence, token, :data, :at, :until FROM lease WHERE namespace = :namespace AND name = :name
+        AND token = :token AND fence = :fence AND ends > :now AND boot = :boot
+    ON CONFLICT (namespace, name) DO UPDATE SET fence = excluded.fence, token = excluded.token, data = excluded.data,
+        at = excluded.at, ends = excluded.ends
+    RETURNING 1"""
+
+RELEASE_ON = "UPDATE lease SET token = NULL, ends = :now WHERE namespace = :namespace AND name = :name RETURNING 1"
+
+WRITTEN_ON = """SELECT 1 FROM record WHERE namespace = :namespace AND name = :name AND fence = :fence AND token = :token
+    AND data = :data"""
 
 FORGET = "DELETE FROM record WHERE namespace=? AND name=? AND fence=? AND ends > ?"
 
@@ -91,6 +105,29 @@ def finish(db: Database, claim: Claim, data: bytes, keep: float) -> LossReason |
         with suppress(StoreUnavailable):  # the record is there; this is for the disk space of others
             sweep(db)
     return reason
+
+
+async def finish_on(db: Database, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+    """Write the record, and give the lock back, when the transaction that *conn* is in is committed."""
+    await _check_same_file(db, conn)
+    mine = {"namespace": db.namespace, "name": claim.name, "token": claim.token, "fence": claim.fence, "data": data}
+    now, at = db.moment(), db.wall_clock()
+    if await conn.rows(WRITE_ON, **mine, at=at, until=at + micros(keep), now=now, boot=db.boot):
+        await conn.rows(RELEASE_ON, namespace=db.namespace, name=claim.name, now=now)
+        return None
+    return None if await conn.rows(WRITTEN_ON, **mine) else LossReason.TAKEN
+
+
+async def _check_same_file(db: Database, conn: Session) -> None:
+    """Refuse another file, also one that ours is attached to: in WAL mode SQLite commits two files one by one."""
+    if conn.product != "sqlite":
+        raise Misuse(f"the store is in SQLite, and the connection is one of {conn.product}: they share no commit")
+    [(path,)] = await conn.rows("SELECT file FROM pragma_database_list WHERE name = 'main'")
+    if not db.place.is_at(path):
+        raise Misuse(
+            f"the connection is to {path or 'a database in memory'}, and the store is {db.url}: what is committed in "
+            "one is not committed in the other; keep the data in the file of the store"
+        )
 
 
 def record(db: Database, name: str) -> Record | None:

@@ -27,6 +27,7 @@ from typing import ClassVar, NamedTuple
 
 from dibs.errors import LossReason, NotSupported, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
+from dibs.ports.caller import Session
 from dibs.stores.guarantees import Ability, Guarantees
 
 LONGEST_RECORD = 256 * 1024
@@ -149,6 +150,13 @@ class Store(ABC):
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Do what `remember` and `release` do, in one step. What it wrote is there when it returns, and stays."""
         raise self._no_records()
+
+    async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+        """Do what `finish` does in the transaction that *conn* is in, a connection of the caller's to our database."""
+        raise NotSupported(
+            f"the store {self.guarantees.name} is not in the database of your connection, so nothing can be committed "
+            "with it; take postgresql:// or sqlite:///path, in the same database as the data"
+        )
 
     async def record(self, name: str, within: float) -> Record | None:
         """The record of *name*."""

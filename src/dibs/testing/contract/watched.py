@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
+from dibs.ports.caller import Session
 from dibs.runtime import Runtime
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
@@ -110,6 +111,10 @@ class Watched(Store):
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Pass it on."""
         return await self._do("finish", lambda: self._store.finish(claim, data, keep, within), within)
+
+    async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
+        """Pass it on."""
+        return await self._do("finish_on", lambda: self._store.finish_on(conn, claim, data, keep), 0)
 
     async def record(self, name: str, within: float) -> Record | None:
         """Pass it on."""

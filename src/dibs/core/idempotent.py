@@ -1,0 +1,198 @@
+"""Idempotent calls: the work of a key is done once, and whoever comes later gets what it returned.
+
+A key is *running* while somebody holds the lease of that name, *done* when there is a record that says so, and
+*failed* when there is one that says that: then the next may try. Looking at the record and taking the lease is one
+step of the store, and so is writing the record and giving the lease back, where token and fence are compared. So a
+finisher that wakes up after its lease had ended, when another has taken over, is refused.
+
+What this cannot do: an effect elsewhere and the record are two steps, and a process can die between them. Then the
+work is done again. `Call.commit` makes them one step where the effect is in the database of the store.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
+
+from dibs.core.call import Call, Codec
+from dibs.core.deadline import Deadline
+from dibs.core.locked import Called, check_async, check_blocking
+from dibs.core.outcome import DONE, fingerprint_of, read
+from dibs.core.recording import finish, finish_or_leave
+from dibs.errors import LeaseLost, Misuse, StoreUnavailable
+from dibs.holder import Record
+
+if TYPE_CHECKING:
+    from dibs.core.client import Client
+    from dibs.core.lock import Lock
+
+OnLost: TypeAlias = Literal["cancel", "flag"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Idempotent:
+    """One call that is done at most once at a time, and replayed when it was done; made by `Client.idempotent`.
+
+    As a context manager it gives a `Call`. As a decorator it makes a new one for each call of the function.
+    """
+
+    __slots__ = ("_call", "_codec", "_fingerprint", "_keep", "_lock", "client")
+
+    def __init__(self, client: Client, lock: Lock, fingerprint: Any, keep: float, codec: Codec) -> None:
+        self.client, self._lock, self._keep, self._codec = client, lock, keep, codec
+        self._fingerprint = fingerprint
+        self._call: Call | None = None
+
+    def __call__(self, func: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """Decorate a function: what it returns is the result, and a later call with the same key returns that.
+
+        Key and fingerprint are made of its arguments: ``"charge:{invoice}"``. A function that has a keyword-only
+        parameter called *call* gets the `Call` in it.
+        """
+        check_async(func, "idempotent")
+        called = self.called(func)
+
+        @functools.wraps(func)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            ours = self.filled(*called.texts(args, kwargs))
+            async with ours as call:
+                if not call.replayed:
+                    ours.returned(await func(*args, **called.given(kwargs, call)))
+            return call.result  # type: ignore[no-any-return]
+
+        return run
+
+    async def __aenter__(self) -> Call:
+        """Begin the work, or replay it.
+
+        `NotAcquired` if somebody else is at it for longer than *timeout*, `KeyReused` if the key stands for something
+        else.
+        """
+        if self._call is not None:
+            raise Misuse(f"this block of the call {self._lock.name!r} was entered already; make a new one for each")
+        call = self._call = Call(
+            self.client, self._lock.name, fingerprint_of(self._fingerprint), self._codec, self._keep
+        )
+        try:
+            await self._begin(call)
+        except BaseException:
+            if not call.replayed:
+                call.lease.leave()
+            raise
+        return call
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Record how it ended, and give the lease back.
+
+        `LeaseLost` if the lease was over before: the result was not recorded, and another may have done the work.
+        `StoreUnavailable` if it is not known whether it was recorded.
+        """
+        call = self._call
+        if call is None:
+            raise Misuse(f"the block of the call {self._lock.name!r} is left without having been entered")
+        if call.replayed:
+            return
+        interrupted = call.lease.disarm(exc)
+        if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
+            call.lease.leave()
+            return
+        try:
+            await self._end(call, exc)
+        except (LeaseLost, StoreUnavailable) as error:
+            if exc is None or interrupted:
+                error.add_note(_WHAT_NOW)
+                raise
+            if not call.committed:
+                exc.add_note(
+                    f"the call {call.key!r} was not recorded: {error}; {_WHAT_NOW if call.is_done() else _RETRY}"
+                )
+        except Misuse as error:  # a forked child leaves the parent's block
+            if exc is None:
+                raise
+            exc.add_note(str(error))
+
+    def abandon(self, error: BaseException) -> None:
+        """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
+        if self._call is not None and not self._call.replayed and not isinstance(error, Misuse):
+            self._call.lease.leave()
+
+    def called(self, func: Callable[..., Any]) -> Called:
+        """What key and fingerprint are made of, for a function."""
+        if not (self._fingerprint is None or isinstance(self._fingerprint, str)):
+            raise Misuse(
+                'the fingerprint of a decorated function is made of its arguments, as in "{amount} {currency}"'
+            )
+        return Called(func, self._lock.name, *([] if self._fingerprint is None else [self._fingerprint]), given="call")
+
+    def filled(self, key: str, fingerprint: str | None = None) -> Idempotent:
+        """The same for one call of a function."""
+        old = self._lock
+        lock = self.client.lock(
+            key, ttl=old.ttl, timeout=old.timeout, note=old.note, on_lost=cast("OnLost", old.on_lost)
+        )
+        return Idempotent(self.client, lock, fingerprint, self._keep, self._codec)
+
+    def returned(self, result: Any) -> None:
+        """The function returned *result*: that is the result, unless the function has said what is."""
+        if self._call is not None and not self._call.is_done():
+            self._call.done(result)
+
+    def __repr__(self) -> str:
+        return f"<Idempotent {self._lock.name!r} keep={self._keep:g}>"
+
+    async def _begin(self, call: Call) -> None:
+        timeout = self._lock.timeout
+        deadline = Deadline(self.client.runtime.now, timeout)
+        after, before = 0, None
+        while True:
+            left = timeout if not timeout else deadline.left()
+            found = await self._lock.take_or_recall(after, left)
+            if not isinstance(found, Record):
+                call.begin(found, before)
+                found.arm()
+                return
+            outcome = read(found)
+            call.check_same(outcome, found.fence)
+            if outcome.state == DONE:
+                call.replay(outcome)
+                return
+            after, before = found.fence, outcome  # it failed: take the lease, unless somebody has done so since
+
+    async def _end(self, call: Call, exc: BaseException | None) -> None:
+        lease = call.lease
+        if call.committed and exc is None:
+            lease.leave()  # the caller's transaction has done both, or does when it is committed
+        elif exc is None or (call.is_done() and not call.committed):
+            await finish(self.client, lease, call.success(), self._keep)
+        else:  # what was to be committed with the record was undone, so it is no record of a done call
+            await finish_or_leave(self.client, lease, call.failure(exc), self._keep)
+
+
+def idempotent_blocking(core: Idempotent, face: Callable[[Idempotent], Any], func: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a plain function; *face* makes a blocking block of ours."""
+    check_blocking(func, "idempotent")
+    called = core.called(func)
+
+    @functools.wraps(func)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        ours = core.filled(*called.texts(args, kwargs))
+        with face(ours) as call:
+            if not call.replayed:
+                result = func(*args, **called.given(kwargs, call))
+                ours.returned(result)
+        return call.result  # type: ignore[no-any-return]
+
+    return run
+
+
+_WHAT_NOW = (
+    "the work was done, but it may not be recorded: unless it was, the next call with this key does it again; what "
+    "must not happen twice belongs into one transaction with the record (Call.commit)"
+)
+_RETRY = "the next call with this key tries it again"

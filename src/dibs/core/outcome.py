@@ -1,0 +1,87 @@
+"""The record of an idempotent call as bytes: how it ended, what it was about, and what it returned.
+
+A line of JSON, and after it the result as the caller's *dump* made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+from dibs.errors import Misuse
+from dibs.holder import Record
+
+DONE, FAILED = "done", "failed"
+
+LONGEST_ERROR = 500
+"""Characters of an error that are kept."""
+
+
+class Outcome(NamedTuple):
+    """How an attempt ended."""
+
+    state: str
+    fingerprint: str | None
+    """Of what the call was about; None if it has none."""
+    attempt: int
+    """Which attempt it was, from 1."""
+    error: str | None
+    """Of a failed attempt, why; of one that is done, why its result was not kept."""
+    result: bytes
+
+    def to_bytes(self) -> bytes:
+        """Write it."""
+        facts = {"idempotent": 1, **self._asdict(), "result": len(self.result)}
+        return json.dumps(facts, separators=(",", ":")).encode() + b"\n" + self.result
+
+
+def read(record: Record) -> Outcome:
+    """Read what `Outcome.to_bytes` wrote; `Misuse` if the record is of something else."""
+    head, _, result = record.data.partition(b"\n")
+    try:
+        facts = json.loads(head)
+        version = facts.pop("idempotent")
+        if version == 1 and facts["result"] == len(result):
+            return Outcome(**{**facts, "result": result})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise Misuse(
+        f"the record of {record.name!r} was not left by an idempotent call; give calls of different kinds "
+        "different names, or namespaces"
+    )
+
+
+def fingerprint_of(about: Any) -> str | None:
+    """What stands for *about* in the record: a digest of text, of bytes, or of anything JSON can say."""
+    if about is None:
+        return None
+    if isinstance(about, str):
+        about = about.encode("utf-8", "surrogatepass")
+    if not isinstance(about, bytes):
+        about = to_json(about, "the fingerprint")
+    return hashlib.sha256(about).hexdigest()
+
+
+def to_json(value: Any, what: str = "the result") -> bytes:
+    """Write *value* as JSON, always in the same way."""
+    try:
+        return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise Misuse(f"{what} cannot be written as JSON ({exc}): {_shown(value)}") from exc
+
+
+def from_json(data: bytes) -> Any:
+    """Read what `to_json` wrote."""
+    return json.loads(data)
+
+
+def shortened(error: BaseException) -> str:
+    """An error in one line, for the record."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}…"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
