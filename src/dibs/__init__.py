@@ -3,7 +3,21 @@
 This is the blocking API. The same names for async code are in `dibs.aio`.
 """
 
-from dibs._blocking import Call, Client, Election, Idempotent, Lease, Leases, Lock, Locks, Loss, Term, connect, lock, locked
+from dibs._blocking import (
+    Call,
+    Client,
+    Election,
+    Idempotent,
+    Lease,
+    Leases,
+    Lock,
+    Locks,
+    Loss,
+    Term,
+    connect,
+    lock,
+    locked,
+)
 from dibs.errors import (
     DibsError,
     KeyReused,

@@ -12,9 +12,9 @@ from dibs.core import client as _client
 from dibs.core import connecting as _connecting
 from dibs.core import election as _election
 from dibs.core import guarded as _guarded
+from dibs.core import idempotent as _idempotent
 from dibs.core import leaders as _leaders
 from dibs.core import leading as _leading
-from dibs.core import idempotent as _idempotent
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss

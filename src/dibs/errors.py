@@ -1,7 +1,8 @@
 """Every error dibs raises: one root, and one class for each thing a caller can do about it.
 
-Whose fault it is: yours (`Misuse`, `NotSupported`, `GuardMissing`, `KeyReused`), nobody's (`NotAcquired`, `Changed`, `Deleted`),
-the holder's to react to (`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known (`OutcomeUnknown`).
+Whose fault it is: yours (`Misuse`, `NotSupported`, `GuardMissing`, `KeyReused`), nobody's (`NotAcquired`, `Changed`,
+`Deleted`), the holder's to react to (`LeaseLost`, `StaleFence`), the store's (`StoreUnavailable`), or not known
+(`OutcomeUnknown`).
 
 Every error keeps its facts in `args`, so that it can be pickled and sent to another process.
 """

@@ -28,8 +28,8 @@ from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
-from dibs.core.parts import Parts
 from dibs.core.outcome import fingerprint_of, from_json, to_json
+from dibs.core.parts import Parts
 from dibs.core.recording import check_records
 from dibs.core.several import Locks
 from dibs.core.timings import checked_timings

@@ -7,7 +7,7 @@ meanwhile; and if nothing helps the lease ends by its ttl.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from dibs.core.acquiring import Acquiring, Recorded
 from dibs.core.keeper import RETURN_BUDGET, retry_after
@@ -19,6 +19,12 @@ from dibs.stores.store import LONGEST_RECORD, Ask, Busy, Grant, Store
 if TYPE_CHECKING:
     from dibs.core.client import Client
     from dibs.core.lease import Lease
+
+
+Answer: TypeAlias = LossReason | StoreUnavailable | None
+"""What came of finishing: it was written (None), it was refused, or it is not known."""
+
+NOT_ASKED = StoreUnavailable("dibs", "nothing was answered")
 
 
 class Recalling(Acquiring):
@@ -74,7 +80,10 @@ async def finish(client: Client, lease: Lease, data: bytes, keep: float) -> None
     until = lease.lost.deadline  # nobody renews it any more from here on
     if not lease.end("finished"):
         lease.check()
-    await client.runtime.shielded(_finish(client, lease, data, keep, until))
+    answer = await client.runtime.shielded(_finish(client, lease, data, keep, until))
+    if isinstance(answer, StoreUnavailable):
+        raise answer
+    _tell(lease, answer)
 
 
 async def finish_or_leave(client: Client, lease: Lease, data: bytes, keep: float) -> None:
@@ -85,12 +94,14 @@ async def finish_or_leave(client: Client, lease: Lease, data: bytes, keep: float
     lease.check()
     if not lease.end("finished"):
         lease.check()
-    answered = False
+    answer: Answer = NOT_ASKED
     try:
-        answered = await client.runtime.shielded(_try_finish(client, lease, data, keep))
+        answer = await client.runtime.shielded(_try_finish(client, lease, data, keep))
     finally:
-        if not answered:
+        if isinstance(answer, StoreUnavailable):
             client.keeper.give_back(lease.name, lease.token, lease.ttl)
+    if not isinstance(answer, StoreUnavailable):
+        _tell(lease, answer)
 
 
 def step(client: Client, lease: Lease) -> float:
@@ -98,30 +109,25 @@ def step(client: Client, lease: Lease) -> float:
     return client.step_budget(lease.ttl)
 
 
-async def _finish(client: Client, lease: Lease, data: bytes, keep: float, until: float) -> None:
+# Both return what they have to say and raise nothing: who waits for them may have been cancelled, and hear nothing.
+
+
+async def _finish(client: Client, lease: Lease, data: bytes, keep: float, until: float) -> Answer:
     now, failures = client.runtime.now, 0
     while True:
-        within = min(step(client, lease), max(until - now(), RETURN_BUDGET))
-        try:
-            reason = await client.store.finish(lease.claim, data, keep, within)
-        except StoreUnavailable:
-            failures += 1
-            pause = retry_after(failures, lease.ttl)
-            if now() + pause >= until:
-                raise
-            await client.runtime.sleep(pause)
-            continue
-        return _tell(lease, reason)
+        answer = await _try_finish(client, lease, data, keep, max(until - now(), RETURN_BUDGET))
+        failures += 1
+        pause = retry_after(failures, lease.ttl)
+        if not isinstance(answer, StoreUnavailable) or now() + pause >= until:
+            return answer
+        await client.runtime.sleep(pause)
 
 
-async def _try_finish(client: Client, lease: Lease, data: bytes, keep: float) -> bool:
-    """Whether the store answered."""
+async def _try_finish(client: Client, lease: Lease, data: bytes, keep: float, within: float = RETURN_BUDGET) -> Answer:
     try:
-        reason = await client.store.finish(lease.claim, data, keep, min(step(client, lease), RETURN_BUDGET))
-    except StoreUnavailable:
-        return False
-    _tell(lease, reason)
-    return True
+        return await client.store.finish(lease.claim, data, keep, min(step(client, lease), within))
+    except StoreUnavailable as error:
+        return error
 
 
 def _tell(lease: Lease, reason: LossReason | None) -> None:
