@@ -13,6 +13,7 @@ from dibs.holder import LockState
 from dibs.ports.redis_command import Script
 from dibs.ports.redis_nodes import OVERDUE, Answer, Call, Plain
 from dibs.runtime.simulated import SimulatedRuntime
+from dibs.stores import quorum_member_scripts as members
 from dibs.stores import quorum_scripts as scripts
 from dibs.stores import quorum_view as view
 from dibs.stores import quorum_vote as vote
@@ -51,8 +52,8 @@ class FakeNode:
         self._steps: dict[Script, Callable[..., Reply]] = {
             scripts.GRANT: self.grant, scripts.CONFIRM: self.confirm, scripts.RENEW: self.renew,
             scripts.RELEASE: self.release, scripts.WITHDRAW: self.withdraw, scripts.EVICT: self.evict,
-            scripts.ATTACH: self.attach, scripts.SHOW: self.show, scripts.STATE: self.state, scripts.JOIN: self.join,
-            scripts.RESEED: self.reseed, scripts.LIST: self.list,
+            scripts.ATTACH: self.attach, scripts.SHOW: self.show, members.STATE: self.state, members.JOIN: self.join,
+            members.RESEED: self.reseed, scripts.LIST: self.list,
         }  # fmt: skip
 
     def carry_out(self, call: Call | Plain) -> Reply:
@@ -384,7 +385,8 @@ class SimulatedNodes:
 
 def shown(call: Call | Plain) -> str:
     assert isinstance(call, Call)
-    name = next(name for name in vars(scripts) if getattr(scripts, name) is call.script)
+    known = {**vars(scripts), **vars(members)}
+    name = next(name for name, script in known.items() if script is call.script)
     return f"{name} {' '.join(str(part)[:18] for part in call.arguments)}"
 
 

@@ -18,10 +18,11 @@ from dibs.runtime import Runtime
 from dibs.stores import quorum_scripts as scripts
 from dibs.stores import redis_values as values
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
-from dibs.stores.quorum_admission import NODE, Admission
+from dibs.stores.quorum_admission import Admission
 from dibs.stores.quorum_everyone import Everyone
 from dibs.stores.quorum_granting import Granting
 from dibs.stores.quorum_looking import Looking
+from dibs.stores.quorum_member_scripts import NODE
 from dibs.stores.quorum_nodes import connected
 from dibs.stores.quorum_options import Options, from_redlock_url, sources_of
 from dibs.stores.quorum_renewal import Renewal, grouped, is_decided, settled

@@ -10,11 +10,8 @@ from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.redis_nodes import Call, Nodes
 from dibs.runtime import Runtime
 from dibs.stores import quorum_members as members
+from dibs.stores.quorum_member_scripts import JOIN, NODE, RESEED, STATE
 from dibs.stores.quorum_members import Member
-from dibs.stores.quorum_scripts import JOIN, RESEED, STATE
-
-NODE = b"dibs:redlock:node"
-"""The key of what a node knows of itself."""
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at nodes that do not vote."""

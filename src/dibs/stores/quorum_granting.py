@@ -18,10 +18,11 @@ from dibs.stores import quorum_scripts as scripts
 from dibs.stores import quorum_view as view
 from dibs.stores import quorum_vote as vote
 from dibs.stores import redis_values as values
-from dibs.stores.quorum_admission import NODE, Admission
+from dibs.stores.quorum_admission import Admission
 from dibs.stores.quorum_attempt import Attempt, Calls
 from dibs.stores.quorum_clocks import Clocks
 from dibs.stores.quorum_everyone import Everyone
+from dibs.stores.quorum_member_scripts import NODE
 from dibs.stores.quorum_options import LONGEST_ATTEMPT, LONGEST_TTL, Options
 from dibs.stores.redis_keys import Naming
 from dibs.stores.store import Ask, Busy, Grant

@@ -12,8 +12,9 @@ from dibs.stores import quorum_members as members
 from dibs.stores import quorum_scripts as scripts
 from dibs.stores import quorum_view as view
 from dibs.stores import redis_values as values
-from dibs.stores.quorum_admission import NODE, Admission
+from dibs.stores.quorum_admission import Admission
 from dibs.stores.quorum_everyone import Everyone
+from dibs.stores.quorum_member_scripts import NODE
 from dibs.stores.redis_keys import Naming
 
 LONGEST_LOOK = 1.0

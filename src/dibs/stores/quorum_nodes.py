@@ -9,7 +9,7 @@ from dibs.ports.redis_nodes import Call, Nodes
 from dibs.ports.redis_source import Source
 from dibs.runtime import Runtime
 from dibs.stores import quorum_scripts as scripts
-from dibs.stores.quorum_admission import NODE
+from dibs.stores.quorum_member_scripts import HELLO, NODE
 from dibs.stores.quorum_options import Options
 
 PATIENCE = 0.1
@@ -41,7 +41,7 @@ def connected(sources: Sequence[Source], runtime: Runtime, options: Options) -> 
 def greeting(runtime: Runtime, options: Options) -> list[bytes]:
     """What every connection begins with: the scripts, and finding out whether the server was away."""
     loads = [command("SCRIPT", "LOAD", script.text) for script in (scripts.GRANT, scripts.RELEASE, scripts.CONFIRM)]
-    hello = Call(scripts.HELLO, (NODE,), runtime.token(), "durable" if options.durable else "")
+    hello = Call(HELLO, (NODE,), runtime.token(), "durable" if options.durable else "")
     return [*loads, hello.in_full()]
 
 
