@@ -139,6 +139,7 @@ class Search:
         self._number: dict[Node, int] = {}
         self._nodes: list[Node] = []
         self._moves: dict[object, list[int]] = {}
+        self._changed: dict[tuple[int, int, Side], int] = {}
 
     def run(self) -> Result:
         """Visit every state, nearest first, so that a violation comes with a short trace."""
@@ -244,7 +245,8 @@ class Search:
         sides = [self._nodes[number].sides[attempt] for number in numbers]
         (answer, asked), *rest = sides[place].answers
         known = self.rules.hears(sides[place].said, answer, asked)
-        sides[place] = sides[place]._replace(answers=tuple(rest), said=known)
+        done, wants, _, top, _ = sides[place]
+        sides[place] = Side(done, wants, tuple(rest), top, known)
         said = [side.said for side in sides]
         fence = self.rules.returned(said, self.quorum)
         if fence:
@@ -262,7 +264,7 @@ class Search:
     ) -> tuple[tuple[int, ...], tuple[Attempt, ...]]:
         """An attempt has ended: answers are of no interest any more, but what it asked for may still be carried out."""
         sides = [self._nodes[number].sides[attempt] for number in numbers]
-        left = [side._replace(answers=(), top=0, said=0) for side in sides]
+        left = [Side(side.done, side.asked) for side in sides]
         return self._with_sides(numbers, attempt, left), _with(attempts, attempt, ended)
 
     def _forgets(self, state: State) -> Iterator[State]:
@@ -291,11 +293,16 @@ class Search:
     # --- numbers -------------------------------------------------------------------------------------------
 
     def _with_sides(self, numbers: tuple[int, ...], attempt: int, sides: Sequence[Side]) -> tuple[int, ...]:
-        changed = (
-            self._numbered(node._replace(sides=_with(node.sides, attempt, side)))
-            for node, side in zip(map(self._nodes.__getitem__, numbers), sides, strict=True)
-        )
+        changed = [self._with_side(number, attempt, side) for number, side in zip(numbers, sides, strict=True)]
         return tuple(sorted(changed))
+
+    def _with_side(self, number: int, attempt: int, side: Side) -> int:
+        known = self._changed.get((number, attempt, side))
+        if known is None:
+            node = self._nodes[number]
+            known = self._numbered(node._replace(sides=_with(node.sides, attempt, side)))
+            self._changed[number, attempt, side] = known
+        return known
 
     def _numbered(self, node: Node) -> int:
         number = self._number.get(node)
