@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import ClassVar
 
 import pytest
 
@@ -22,7 +23,7 @@ def crew() -> Iterator[list[RedisServer]]:
 
 
 class Contract(StoreContract):
-    runtimes = ("threads", "asyncio")
+    runtimes: ClassVar[tuple[str, ...]] = ("threads", "asyncio")
     short = 0.5  # a node has a part of it to answer, and a busy machine to do so
 
     def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
