@@ -140,7 +140,7 @@ class ConsulServer:
             if error.code == 404:
                 return None
             raise
-        return json.loads(said) if said[:1] in b'[{tfn"' else said
+        return json.loads(said) if said.startswith((b"[", b"{", b"true", b"false", b'"')) else said
 
     def has_leader(self) -> bool:
         """Whether there is one, which can write."""
@@ -148,8 +148,8 @@ class ConsulServer:
             return "agent: Synced node info" in (self.folder / "log").read_text(encoding="utf-8")
         return bool(self.ask("PUT", "/v1/kv/ready", b"yes"))
 
-    def keys(self) -> list[str]:
-        """Of the locks."""
+    def kept(self) -> list[str]:
+        """All keys of locks."""
         return self.ask("GET", f"/v1/kv/{self.root}/?keys&consistent") or []
 
     def kv(self, key: str) -> dict[str, Any]:

@@ -71,9 +71,14 @@ class Agent:
     def __str__(self) -> str:
         return str(self._http)
 
-    async def txn(self, ops: Sequence[Op], within: float, *, strand: str = "") -> list[Entry] | Refused:
-        """Do all of *ops*, or none. What is sent of one *strand* is done in that order."""
-        return self._outcome(await self._ask("PUT", self._txn, within, json_body(ops), strand=strand))
+    async def txn(
+        self, ops: Sequence[Op], within: float, *, strand: str = "", again: bool = False
+    ) -> list[Entry] | Refused:
+        """Do all of *ops*, or none; perhaps twice, if *again* says that this is the same.
+
+        What is sent of one *strand* is done in that order.
+        """
+        return self._outcome(await self._ask("PUT", self._txn, within, json_body(ops), strand=strand, again=again))
 
     async def read(self, ops: Sequence[Op], within: float) -> list[Entry] | Refused:
         """The same for operations that only read.

@@ -123,7 +123,10 @@ class ConsulStore(Store):
         by = f"{who.user} on {who.host} pid {who.pid}"
         note = packed(token=found.token, fence=fence, reason=reason, by=by, at=wall_clock())
         ops = [unchanged(held.key, held.modified), deleted(held.key), written(keys.evicted, note)]
-        return not isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused)
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+            return False
+        await self._keeping.end_own(held, until)
+        return True
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Read all keys of those names."""

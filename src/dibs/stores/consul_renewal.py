@@ -6,6 +6,7 @@ lives and dies with the client. Moving is one transaction, so nobody can come be
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
@@ -143,8 +144,7 @@ class Keeping:
         self._holdings.add(
             Holding(claim.name, claim.token, keys, session, value, claim.fence, index, unsure=False), claim.ttl
         )
-        if facts.get("own"):
-            await self._agent.destroy_session(held.session, until - self._runtime.now())
+        await self.end_own(held, until)
 
     async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
         """Let *held* have a session of its own."""
@@ -195,7 +195,7 @@ class Keeping:
     async def _give_back(self, holding: Holding, until: float) -> bool:
         ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
         if holding.unsure and not holding.session.ended:
-            answer = await self._sessions.restamp(holding.session, until, *ops)
+            answer = await self._sessions.restamp(holding.session, until, *ops, again=False)
         else:
             answer = await self._agent.txn(ops, until - self._runtime.now(), strand=holding.token)
         return isinstance(answer, list)
@@ -214,6 +214,11 @@ class Keeping:
         if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
             raise StoreUnavailable(str(self._agent), f"the lock {name!r} changed while it was given back; try again")
         self._holdings.drop(token)
-        if unpacked(held.value).get("own"):
-            await self._agent.destroy_session(held.session, until - self._runtime.now())
+        await self.end_own(held, until)
         return None
+
+    async def end_own(self, held: Entry, until: float) -> None:
+        """End the session that *held* had for itself, if it had one; else that ends after its ttl."""
+        if unpacked(held.value).get("own"):
+            with contextlib.suppress(StoreUnavailable):
+                await self._agent.destroy_session(held.session, until - self._runtime.now())
