@@ -25,6 +25,7 @@ from servers.redis import RedisServer
 
 from .redis_nemesis import RedisNemesis
 from .redis_toiler import NAMES
+from .server_nemesis import ServerNemesis
 from .tally import Tally
 from .test_nemesis import facts, violations_of
 
@@ -40,7 +41,7 @@ class Ordeal(NamedTuple):
     """What was left behind by one run."""
 
     folder: Path
-    nemesis: RedisNemesis
+    nemesis: ServerNemesis
     reports: list[dict[str, Any]]
     seconds: float
 
