@@ -168,7 +168,7 @@ class Lock:
         return _maybe_lease(run(self._core.try_acquire()))
 
     def guarded(self, guard: _guarded.Guard) -> Guarded:
-        return Guarded(self._core.guarded(guard))
+        return Guarded(self._core.guarded(_guarded.for_blocking(guard, self.name)))
 
     def __enter__(self) -> Lease:
         try:

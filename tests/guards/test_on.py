@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -64,6 +65,27 @@ def conn(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     conn.commit()
     yield conn
     conn.close()
+
+
+def test_a_guard_for_async_code_is_refused_before_the_lock_is_taken(
+    client: dibs.Client, postgres: PostgresServer
+) -> None:
+    class Awaited:
+        async def claim(self, name: str, fence: int) -> None:
+            raise AssertionError("it was asked")
+
+        async def seal(self, name: str, fence: int) -> None:
+            raise AssertionError("it was asked")
+
+    async def connection() -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(postgres.url)
+
+    async_connection = asyncio.run(connection())
+    for guard in (Awaited(), TableGuard().on(async_connection)):
+        with pytest.raises(dibs.Misuse, match=r"of lock 'account:42' is for async code.*dibs\.aio"):
+            client.lock(NAME).guarded(guard)
+    assert client.show(NAME).fence == 0, "it was never granted"
+    async_connection.pgconn.finish()
 
 
 def test_a_block_claims_first_and_seals_last(client: dibs.Client, conn: sqlite3.Connection) -> None:

@@ -77,6 +77,18 @@ class Guarded:
                 lease.tell(None, f"its guard was not told: {error}")
 
 
+def for_blocking(guard: Guard, name: str) -> Guard:
+    """Return *guard* if the lock *name* of blocking code can have it; `Misuse` if its answers have to be awaited."""
+    import inspect  # noqa: PLC0415 - costs 10 ms at start, and is needed only here
+
+    if not getattr(guard, "blocking", not inspect.iscoroutinefunction(guard.claim)):
+        raise Misuse(
+            f"the guard {guard!r} of lock {name!r} is for async code: what it answers has to be awaited. Give it a "
+            "connection for blocking code, or take the lock with dibs.aio"
+        )
+    return guard
+
+
 async def _done(answer: Awaitable[object] | object) -> None:
     if isinstance(answer, Awaitable):
         await answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from dibs.ports.caller import Session, on_connection
+from dibs.ports.caller import Session, on_connection, session_of
 from dibs.ports.colour import Step
 
 
@@ -32,6 +32,11 @@ class OnConnection:
 
     def __init__(self, guard: ConnectionGuard, conn: Any) -> None:
         self._guard, self._conn = guard, conn
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the connection is one for blocking code."""
+        return session_of(self._conn).blocking
 
     def claim(self, name: str, fence: int) -> Awaitable[object] | object:
         """Claim on the connection; to be awaited if that is one for async code."""

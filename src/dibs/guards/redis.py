@@ -167,6 +167,11 @@ class OnClient:
     def __init__(self, guard: RedisGuard, client: Any) -> None:
         self._guard, self._client = guard, client
 
+    @property
+    def blocking(self) -> bool:
+        """Whether the client is for blocking code."""
+        return Scripts(self._client).blocking
+
     def claim(self, name: str, fence: int) -> Awaitable[object] | object:
         """Claim; to be awaited if the client is for async code."""
         done: object = self._guard.claim(self._client, name, fence)
