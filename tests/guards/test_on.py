@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +151,10 @@ def test_an_async_lock_takes_an_async_connection(postgres: PostgresServer) -> No
     asyncio.run(main())
 
 
-def test_a_blocking_lock_refuses_a_guard_for_async_code_and_is_given_back(client: dibs.Client) -> None:
+def test_a_lock_whose_guard_has_to_be_awaited_without_saying_so_is_given_back(client: dibs.Client) -> None:
     class Suspends:
-        async def claim(self, name: str, fence: int) -> None:
-            await asyncio.sleep(0)
+        def claim(self, name: str, fence: int) -> Awaitable[None]:
+            return asyncio.sleep(0)
 
         seal = claim
 
