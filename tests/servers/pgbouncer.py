@@ -10,7 +10,7 @@ import psycopg
 
 from servers.ports import Port
 from servers.postgres import HOST, USER, PostgresServer, give_to_unprivileged, unprivileged, user
-from servers.process import Process
+from servers.process import Process, until
 from servers.programs import program
 
 CONFIG = """[databases]
@@ -73,6 +73,20 @@ class PgBouncer:
     def url(self) -> str:
         """How a client reaches the server through it."""
         return f"postgresql://{USER}@{HOST}:{self._port.number}/postgres"
+
+    def reset(self) -> Self:
+        """For the next test: an empty server, and no connection to it that somebody has ended."""
+        self._server.empty()
+        until(self._serves, "the pooler's connections are good")
+        return self
+
+    def _serves(self) -> bool:
+        try:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def _answers(self) -> bool:
         try:

@@ -131,6 +131,10 @@ class PostgresServer:
             self.start()
         while self.terminate(OTHERS):  # who has just been accepted is not in the list yet
             pass
+        return self.empty()
+
+    def empty(self) -> Self:
+        """Without rows of ours and tables of others; whoever is connected stays."""
         self.sees(EMPTY)()
         return self
 

@@ -273,6 +273,16 @@ def pooler(shared_postgres: PostgresServer) -> Iterator[PgBouncer]:
         yield pooler
 
 
+class TestContractThroughAPooler(StoreContract):
+    """All of it, in threads: nothing in the pooler knows what runs in the client."""
+
+    runtimes = ("threads",)
+
+    @pytest.fixture
+    def url(self, pooler: PgBouncer) -> str:
+        return pooler.reset().url
+
+
 def test_rows_work_through_a_transaction_pooler(
     postgres: PostgresServer, pooler: PgBouncer, caplog: pytest.LogCaptureFixture
 ) -> None:
