@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from dibs.errors import Misuse, NotAcquired, NotSupported, StaleFence, StoreUnav
 from dibs.guards import TableGuard
 from dibs.postgres import hashtext, holds, xact_lock
 from dibs.stores.postgres_key import advisory_key
+from dibs.testing.proxy import FaultProxy
 from guards.callers import POSTGRES, CallerTests, Database, done
 from servers.pgbouncer import PgBouncer
 from servers.postgres import PostgresServer
@@ -279,6 +280,56 @@ def test_the_end_of_the_session_frees_it(postgres: PostgresServer) -> None:
         assert xact_lock(other, NAME, timeout=5)
         with pytest.raises(psycopg.OperationalError):
             conn.execute("SELECT 1")
+
+
+def test_a_cut_network_undoes_the_lock_and_what_was_written_in_one_step(
+    postgres: PostgresServer, fault_proxy: Callable[[PostgresServer], FaultProxy]
+) -> None:
+    postgres.do("CREATE TABLE ledger (entry text)")
+    proxy = fault_proxy(postgres)
+    far = psycopg.connect(f"postgresql://tests@127.0.0.1:{proxy.port}/postgres")
+    with transaction(postgres) as other:
+        lost = xact_lock(far, NAME)
+        far.execute("INSERT INTO ledger VALUES ('of the one that was cut off')")
+        proxy.cut()
+        assert xact_lock(other, NAME, timeout=5) >= lost  # its fence was undone too
+        assert other.execute("SELECT * FROM ledger").fetchall() == []
+        with pytest.raises(psycopg.OperationalError):
+            far.commit()
+
+
+def test_a_commit_whose_answer_is_lost_ended_the_lock_and_is_seen_by_the_next(
+    postgres: PostgresServer, fault_proxy: Callable[[PostgresServer], FaultProxy]
+) -> None:
+    postgres.do("CREATE TABLE ledger (entry text)")
+    proxy = fault_proxy(postgres)
+    far = psycopg.connect(f"postgresql://tests@127.0.0.1:{proxy.port}/postgres")
+    with transaction(postgres) as other:
+        first = xact_lock(far, NAME)
+        far.execute("INSERT INTO ledger VALUES ('unknown to its writer')")
+        with proxy.drop_reply(b"COMMIT", end="rst"), pytest.raises(psycopg.OperationalError):
+            far.commit()
+        assert xact_lock(other, NAME, timeout=5) > first
+        assert other.execute("SELECT count(*) FROM ledger").fetchone() == (1,)
+
+
+def test_fences_rise_over_a_failover_that_lost_the_last_commits(start_postgres: Callable[..., PostgresServer]) -> None:
+    primary = start_postgres()
+    with transaction(primary) as conn:
+        xact_lock(conn, NAME)
+        conn.commit()
+        with primary.copy() as standby:
+            standby.wait_until("SELECT count(*) = 1 FROM dibs_advisory")
+            with transaction(standby) as early, pytest.raises(StoreUnavailable, match="is a standby"):
+                xact_lock(early, NAME)
+            standby.cut_off()
+            lost = xact_lock(conn, NAME)
+            conn.commit()
+            primary.stop()
+            standby.promote()
+            assert standby.do("SELECT fence < %s FROM dibs_advisory", [lost]) == [(True,)], "the commit did not arrive"
+            with transaction(standby) as after:
+                assert xact_lock(after, NAME) > lost
 
 
 def test_a_cancelled_wait_leaves_nothing(postgres: PostgresServer) -> None:
