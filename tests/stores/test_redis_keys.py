@@ -23,6 +23,8 @@ def test_the_key_of_an_ordinary_name_is_what_people_expect() -> None:
         b"dibs:{default:invoice:42}:tickets",
         b"dibs:{default:invoice:42}:evicted",
         b"dibs:{default:invoice:42}:record",
+        b"dibs:{default:invoice:42}:ends",
+        b"dibs:{default:invoice:42}:parts",
     )
 
 
@@ -37,14 +39,14 @@ def test_a_key_is_read_back_as_its_name(space: str, name: str) -> None:
     naming = Naming(space)
     keys = naming.keys(name)
     assert naming.name(keys.lock) == name
-    assert [naming.name(key) for key in keys[1:]] == [None] * 5
+    assert [naming.name(key) for key in keys[1:]] == [None] * (len(keys) - 1)
 
 
 @given(NAMES, st.sampled_from([None, "{name}", "jobs:{name}", "{{name}}", "}{name}", "{name}{", "{a}{name}"]))
 def test_all_keys_of_a_lock_are_in_one_slot(name: str, template: str | None) -> None:
     keys = Naming("default", template).keys(name)
     assert len({slot(key) for key in keys}) == 1
-    assert len(set(keys)) == 6
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_template_names_the_keys_of_other_programs_byte_for_byte() -> None:

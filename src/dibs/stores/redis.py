@@ -12,6 +12,7 @@ from typing import Any
 
 from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record, here
+from dibs.part import PREFIX, other_slots, part_of
 from dibs.ports.redis_command import bulk, command
 from dibs.ports.redis_listening import POLL, Listening
 from dibs.ports.redis_open import listening_on, routes_to
@@ -19,8 +20,9 @@ from dibs.ports.redis_route import Request, Route
 from dibs.ports.redis_source import Source, from_client, from_url
 from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
-from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
+from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.redis_keys import Naming
+from dibs.stores.redis_parts import Parts, sharing
 from dibs.stores.redis_records import Records
 from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
@@ -59,10 +61,6 @@ class RedisStore(Store):
             Effect.FENCED, "The holder is told in time; a master that is cut off may go on granting to its own side."
         ),
         clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
-        cannot={
-            Ability.SHARED: "not in this version of dibs; take sqlite: or memory:",
-            Ability.SEMAPHORE: "not in this version of dibs; take sqlite: or memory:",
-        },
     )
     shortest_ttl = 0.05
 
@@ -78,6 +76,7 @@ class RedisStore(Store):
         sharded = self._route.map.sharded
         self._release_script = RELEASE.using("'PUBLISH'", "'SPUBLISH'") if sharded else RELEASE
         self._evict_script = EVICT.using("'PUBLISH'", "'SPUBLISH'") if sharded else EVICT
+        self._parts = Parts(self._route, self._naming, runtime, sharded=sharded)
         self._records = Records(self._route, self._naming, runtime, self._min_replicas, self._shown)
         self._crowds: dict[str, str] = {}  # names that the last ask with a ticket was refused, and its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
@@ -87,6 +86,8 @@ class RedisStore(Store):
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """One script: take it, or take a ticket, or learn who has it."""
         name, token, ttl, note, queue = ask
+        if token.startswith(PREFIX):
+            return await self._grant_part(ask, within)
         channel = b"-"
         if queue:
             channel, within = await self._listen(name, token, within)
@@ -121,8 +122,26 @@ class RedisStore(Store):
             await self._confirm(self._naming.keys(ask.name).lock, ask, int(reply), within)
         return Grant(int(reply), ask.ttl)
 
+    async def _grant_part(self, ask: Ask, within: float) -> Grant | Busy:
+        """Another script, as one step as well."""
+        channel = b"-"
+        if ask.queue:
+            channel, within = await self._listen(ask.name, ask.token, within)
+        reply = await self._parts.grant(ask, channel, within)
+        if not isinstance(reply, bytes):
+            if reply[0] == b"slots" and (part := part_of(ask.token)) is not None:
+                raise other_slots(ask.name, part, int(reply[1]))
+            if ask.queue:
+                self._crowd(ask.name, ask.token)
+            return self._refusal(ask.name, reply)
+        if ask.queue:
+            self._served(ask.name, ask.token)
+        if self._min_replicas:
+            await self._confirm(self._naming.keys(ask.name).lock, ask, int(reply), within)
+        return Grant(int(reply), ask.ttl)
+
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
-        """One script for a hundred locks, one write for all."""
+        """One script for a hundred locks, one for each part, one write for all."""
         groups = self._grouped(claims)
         requests = [self._renewal([claims[index] for index in group]) for group in groups]
         until = self._runtime.now() + within
@@ -137,6 +156,9 @@ class RedisStore(Store):
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One script: give back the grant or the ticket, and wake the next."""
+        if token.startswith(PREFIX):
+            self._listening.forget(token)
+            return await self._parts.release(name, token, within)
         known = self._heads.get(name)
         if known is None:
             keys = self._naming.keys(name)
@@ -161,38 +183,46 @@ class RedisStore(Store):
         keys = self._naming.keys(name)
         who = values.why(here(self._runtime.pid(), name, ""), reason)
         data = self._evict_script.call((keys.lock, keys.line, keys.tickets, keys.evicted), fence, who)
-        return bool(await self._route.call(keys.lock, self._evict_script, data, within))
+        broken = await self._route.call(keys.lock, self._evict_script, data, within)
+        return bool(broken) or await self._parts.evict(name, fence, reason, within)
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Scan the keys."""
-        found = []
+        found = list[Holder]()
         for key, (value, left, now_us) in (await self._route.scan(self._naming.pattern(prefix), within)).items():
             name = self._naming.name(key)
             if name is None or left < 0 or (self._naming.raw and values.read_value(value) is None):
                 continue  # not ours; gone or without an end; other data, where we share the keys of a program
-            found.append(values.holder(name, value, now_us, left))
+            if value.startswith(b"dibs.several:"):
+                found += (await self.show(name, within)).sharing
+            else:
+                found.append(values.holder(name, value, now_us, left))
         return sorted(found)
 
     async def show(self, name: str, within: float) -> LockState:
         """One script."""
         keys = self._naming.keys(name)
         reply = await self._route.call(keys.lock, SHOW, SHOW.call(keys), within)
-        now_text, value, left, fence, line, tickets, evicted = reply
+        now_text, value, left, fence, line, tickets, evicted, ends, parts = reply
         now_us, facts = int(now_text), dict(zip(tickets[::2], tickets[1::2], strict=True))
         waiting = [
-            values.waiting(name, facts[token], since)
+            values.waiting(name, facts[token], since, token)
             for token, since in zip(line[::2], line[1::2], strict=True)
             if token in facts and values.still_counts(facts[token], now_us)
         ]
-        holder = None if value is None else values.holder(name, value, now_us, left)
-        return LockState(name, int(fence or 0), holder, tuple(waiting), values.eviction(evicted))
+        several = sharing(name, now_us, ends, parts) if value and value.startswith(b"dibs.several:") else ()
+        holder = several[0] if several else None if value is None else values.holder(name, value, now_us, left)
+        return LockState(name, int(fence or 0), holder, tuple(waiting), values.eviction(evicted), sharing=several)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Write ourselves into the value."""
+        if claim.token.startswith(PREFIX):
+            return await self._parts.attach(claim, note, within)
         key = self._naming.keys(claim.name).lock
         facts = values.facts(here(self._runtime.pid(), claim.name, note))
         data = ATTACH.call((key,), values.quoted(claim.token), facts)
         await self._route.call(key, ATTACH, data, within)
+        return None
 
     async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """One script."""
@@ -291,9 +321,9 @@ class RedisStore(Store):
     async def _confirm(self, key: bytes, ask: Ask, fence: int, within: float) -> None:
         """Wait until enough replicas know the grant; if they do not, give it back."""
         # A renewal goes before WAIT on the same connection: WAIT counts from the last write of its own connection.
-        renewal = RENEW.call((key,), _ms(ask.ttl), _grant_of(ask.token, fence))
+        _, script, data = self._renewal([Claim(ask.name, ask.token, fence, ask.ttl)])
         wait = command("WAIT", self._min_replicas, max(1, int(within * 500)))
-        replies = await self._route.pipeline(key, [RENEW.in_full(renewal), wait], within)
+        replies = await self._route.pipeline(key, [script.in_full(data), wait], within)
         if replies[0] == [1] and isinstance(replies[1], int) and replies[1] >= self._min_replicas:
             return
         await self.release(ask.name, ask.token, within)
@@ -301,11 +331,15 @@ class RedisStore(Store):
             self._shown, f"{replies[1]} of {self._min_replicas} replicas confirmed the grant, so it was given back"
         )
 
-    def _grouped(self, claims: Sequence[Claim]) -> list[range] | list[list[int]]:
+    def _grouped(self, claims: Sequence[Claim]) -> list[list[int]]:
         size = 1 if self._route.map.sharded else RENEWED_TOGETHER
-        return [range(start, min(start + size, len(claims))) for start in range(0, len(claims), size)]
+        whole = [index for index, claim in enumerate(claims) if not claim.token.startswith(PREFIX)]
+        parts = [[index] for index, claim in enumerate(claims) if claim.token.startswith(PREFIX)]
+        return [whole[start : start + size] for start in range(0, len(whole), size)] + parts
 
     def _renewal(self, claims: Sequence[Claim]) -> Request:
+        if claims[0].token.startswith(PREFIX):
+            return self._parts.renewal(claims[0])
         keys = [self._naming.keys(claim.name).lock for claim in claims]
         arguments = [part for claim in claims for part in (_ms(claim.ttl), _grant_of(claim.token, claim.fence))]
         return Request(keys[0], RENEW, RENEW.call(keys, *arguments))

@@ -39,6 +39,10 @@ class Keys(NamedTuple):
     """The last time somebody broke the lock."""
     record: bytes
     """What a holder left."""
+    ends: bytes
+    """Who holds a part of it, a sorted set: token by the end of its lease. Only while several hold it."""
+    parts: bytes
+    """The same, a hash: token to its fence and who it is."""
 
 
 class Naming:

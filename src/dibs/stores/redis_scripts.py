@@ -23,14 +23,17 @@ EVICTED_MS = 7 * 86_400_000
 
 HIGHEST_FENCE = 2**53 - 1
 
-_NOW = """
+NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
 
 _MINE = "{0} and string.sub({0}, 1, #{1} + 6) == 'dibs:' .. {1} .. ':'"
 
-_LINE = """
+SEVERAL = "string.sub({0}, 1, 13) == 'dibs.several:'"
+"""Whether several hold a part each, by the value of the key; see `redis_parts`."""
+
+LINE = """
 local function text(number) return string.format('%.0f', number) end
 local function first()
   return redis.call('ZRANGE', line, 0, 0)[1]
@@ -88,7 +91,7 @@ end
 local held = call('GET', lock)
 if {_MINE.format("held", "token")} then return string.match(held, '^dibs:[^:]*:(%d+):') end
 if not held and not fits then return {{'exhausted', last}} end
-{_LINE}
+{LINE}
 local function join(free_at)
   if channel == '-' then return end
   if not call('ZSCORE', line, token) then
@@ -172,11 +175,11 @@ if not ours then
   why = gone and string.sub(gone, 1, #token + 1) == token .. ':' and 'evicted' or 'taken'
 end
 if others > 0 then
-  {_NOW}{_LINE}
+  {NOW}{LINE}
   call('ZCARD', line)  -- fails here, before the first write, if it is of another kind
   if ours then call('DEL', lock) end
   local waited = drop(token) == 1
-  if ours then set_free() elseif waited and not held then hint() end
+  if ours then set_free() elseif waited and (not held or {SEVERAL.format("held")}) then hint() end
   tidy()
 end
 return why
@@ -188,7 +191,7 @@ local lock, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local value = redis.call('GET', lock)
 local token, held = string.match(value or '', '^dibs:([^:]*):(%d+):')
 if held ~= ARGV[1] then return 0 end
-{_NOW}{_LINE}
+{NOW}{LINE}
 redis.call('ZCARD', line)
 redis.call('HLEN', tickets)  -- both only to fail here, if they are of another kind
 redis.call('DEL', lock)  -- first, and allowed also when the memory is full; then what must not fail it
@@ -209,10 +212,11 @@ return 1
 
 SHOW = Script(f"""
 local lock, fence, line, tickets, evicted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-{_NOW}
+{NOW}
 return {{
   string.format('%.0f', now), redis.call('GET', lock), redis.call('PTTL', lock), redis.call('GET', fence),
-  redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', tickets), redis.call('GET', evicted)
+  redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', tickets), redis.call('GET', evicted),
+  redis.call('ZRANGE', KEYS[7], 0, -1, 'WITHSCORES'), redis.call('HGETALL', KEYS[8])
 }}
 """)
-"""lock fence line tickets evicted."""
+"""All keys."""

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from dibs.holder import Eviction, Holder
+from dibs.part import shown_part
 
-OURS = "dibs:"
-"""What the value of every lock of ours begins with."""
+OURS = ("dibs:", "dibs.several:")
+"""What the value of every lock of ours begins with: of one that one holds, or several."""
 
 
 class Value(NamedTuple):
@@ -45,12 +46,20 @@ def holder(name: str, raw: bytes, now_us: int, left_ms: int) -> Holder:
     if value is None:
         note = "not a lock of dibs: another program set the key, and its value says nothing we can read"
         return Holder(name, 0, "unknown", 0, "unknown", note, now_us / 1e6, left_ms / 1000)
-    return _who(name, value.facts, value.fence, value.since_us / 1e6, left_ms / 1000)
+    held = _who(name, value.facts, value.fence, value.since_us / 1e6, left_ms / 1000)
+    return held._replace(part=shown_part(value.token))
 
 
-def waiting(name: str, ticket: bytes, since_us: bytes) -> Holder:
+def part_holder(name: str, token: bytes, told: bytes, left: float) -> Holder:
+    """Who holds a part of *name*, by what stands there for its *token*."""
+    fence, since, facts = told.decode("utf-8", "replace").split(":", 2)
+    return _who(name, facts, int(fence), int(since) / 1e6, left)._replace(part=shown_part(token.decode()))
+
+
+def waiting(name: str, ticket: bytes, since_us: bytes, token: bytes = b"") -> Holder:
     """Who waits for *name*, by its ticket."""
-    return _who(name, ticket.decode("utf-8", "replace").split(" ", 2)[-1], 0, float(since_us) / 1e6, None)
+    facts, part = ticket.decode("utf-8", "replace").split(" ", 2)[-1], shown_part(token.decode("utf-8", "replace"))
+    return _who(name, facts, 0, float(since_us) / 1e6, None)._replace(part=part)
 
 
 def still_counts(ticket: bytes, now_us: int) -> bool:
