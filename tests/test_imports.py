@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 
 LAYERS = [
     *("holder", "errors", "part", "runtime", "ports", "stores", "core"),
-    *("guards", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
+    *("guards", "asgi", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
 ]
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what
 stands directly under `dibs`; all the modules of FACES are the layer `faces`."""
