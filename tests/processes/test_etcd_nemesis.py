@@ -1,0 +1,79 @@
+"""Eight processes that take locks in an etcd server, while they, their connections and the server are stopped, cut and
+killed at random: the fences are right, behind the fence check nothing is lost, and no key and no lease is left.
+
+By default there are some hundreds of grants; ``DIBS_TORTURE_GRANTS=10000`` has so many, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dibs
+from servers.etcd import EtcdServer
+from servers.process import until
+
+from .etcd_nemesis import EtcdNemesis
+from .redis_toiler import NAMES
+from .tally import Tally
+from .test_nemesis import facts
+from .test_redis_nemesis import Ordeal, fences_are_unique_and_rise, no_acknowledged_update_is_lost, summary
+
+WORKERS, TTL = 8, 0.5
+
+GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "200"))
+
+PATIENCE = 60 + GRANTS / 8
+"""Seconds."""
+
+
+@pytest.fixture
+def server() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.mark.timeout(PATIENCE + 60)
+def test_eight_processes_survive_all_that_happens_to_them_and_to_their_server(
+    server: EtcdServer, tmp_path: Path
+) -> None:
+    """Fences are unique and rise, no acknowledged update is lost, and there is no key and no lease in the end."""
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        Tally(tmp_path / name).create()
+    nemesis = EtcdNemesis(server, tmp_path, TTL, WORKERS)
+    began = time.monotonic()
+    with nemesis.at_work():
+        nemesis.work(GRANTS, PATIENCE)
+        nemesis.end()
+        assert nemesis.proxy.connections == 0
+    ordeal = Ordeal(tmp_path, nemesis, list(facts(tmp_path)), time.monotonic() - began)
+    print("\n".join(summary(ordeal)))
+
+    for name in NAMES:
+        fences_are_unique_and_rise(ordeal, name)
+        no_acknowledged_update_is_lost(ordeal, name)
+    nothing_stays(server)
+    threads_and_connections_are_gone(ordeal)
+
+
+def nothing_stays(server: EtcdServer) -> None:
+    """Of the dead there are keys and leases for a while: then nothing."""
+    with dibs.connect(server.url) as client:
+        for name in NAMES:
+            client.lock(name).acquire(timeout=10).release()
+    until(lambda: server.keys_under() == [] and server.leases() == [], "no key and no lease is left")
+
+
+def threads_and_connections_are_gone(ordeal: Ordeal) -> None:
+    """For each worker that lived to the end."""
+    ends = ordeal.reported(what="ended")
+    assert len(ends) == WORKERS
+    for end in ends:
+        assert end["after"] == end["before"]
+        assert end["busy"]["threads"] <= end["before"]["threads"] + 1
+        assert end["busy"]["descriptors"] <= end["before"]["descriptors"] + 4
