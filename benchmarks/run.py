@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import etcd_server
 import page
 import postgres_server
 import redis_server
@@ -27,7 +28,9 @@ REDLOCK = ["redlock_cycle"]
 
 POSTGRES = ["postgres"]
 
-QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES]
+ETCD = ["etcd"]
+
+QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD]
 
 
 def main() -> None:
@@ -49,6 +52,9 @@ def main() -> None:
     if postgres_server.program("postgres") is None:
         print(f"there is no postgres, so this is left out: {', '.join(POSTGRES)}", file=sys.stderr)
         chosen = [question for question in chosen if question not in POSTGRES]
+    if etcd_server.program() is None:
+        print(f"there is no etcd, so this is left out: {', '.join(ETCD)}", file=sys.stderr)
+        chosen = [question for question in chosen if question not in ETCD]
     for question in chosen:
         ask(question, quick=args.quick)
 

@@ -8,11 +8,13 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dibs
+from cli.processes import Sandbox
 from dibs.core.client import Client
 from dibs.errors import LeaseLost, LossReason, Misuse, OutcomeUnknown, StaleFence, StoreUnavailable
 from dibs.guards import etcd as guarding
@@ -508,6 +510,35 @@ class TestWhereItIs:
                     assert "se@cret" not in str(caught.value)
             with dibs.connect(server.url) as client, pytest.raises(StoreUnavailable, match="user name is empty"):
                 client.lock("a").acquire(timeout=0)
+
+
+def test_the_command_line_lists_shows_breaks_and_runs(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    box = Sandbox(tmp_path)
+    box.env["DIBS_URL"] = etcd_server.url
+    running = box.start("run", "deploy/web", "--ttl", "2", "--", "sleep", "60")
+    try:
+        [holder] = until_found(lambda: box.json("ls", "deploy/"))
+        assert (holder["name"], holder["pid"]) == ("deploy/web", running.pid)
+        shown = box.dibs("show", "deploy/web")
+        assert str(running.pid) in shown.stdout
+        assert box.dibs("run", "deploy/web", "--timeout", "0", "--", "true").returncode != 0
+        assert box.dibs("break", "deploy/web", "--fence", str(holder["fence"]), "--reason", "it hangs").returncode == 0
+        running.communicate(timeout=20)
+        assert running.returncode != 0, "it was told that it had lost the lock"
+        assert box.dibs("run", "deploy/web", "--timeout", "0", "--", "true").returncode == 0
+        assert box.json("ls") == []
+        text = box.dibs("acquire", "deploy/web", "--ttl", "30").stdout.strip()
+        assert len(etcd_server.leases()) == 2, "its own, and that of the eviction"
+        assert box.dibs("release", DIBS_TOKEN=text).returncode == 0
+        assert etcd_server.keys_under("dibs/locks/") == []
+    finally:
+        box.clean_up()
+
+
+def until_found(look: Callable[[], list[Any]]) -> list[Any]:
+    found: list[Any] = []
+    until(lambda: bool(found.extend(look()) or found), "it is there")
+    return found
 
 
 def test_a_forked_child_leaves_the_leases_of_its_parent_alone(etcd_server: EtcdServer) -> None:

@@ -79,7 +79,10 @@ class Etcd:
         self._auth: Headers = ()
 
     async def call(self, method: str, body: Json, within: float, strand: str = "") -> Json:
-        """Call *method*, such as ``kv/txn``; what it does must be the same if it is done twice. See `Http.request`."""
+        """Call *method*, such as ``kv/txn``; what it does must be the same if it is done twice. See `Http.request`.
+
+        If an answer to the same was lost before, there is ``"repeated": True`` in this one.
+        """
         until = self._now() + within
         if self._source.user and not self._auth:
             await self._log_in(until)
@@ -191,7 +194,7 @@ def _body(answer: Answer) -> Json:
     told = answer.json()
     if not isinstance(told, dict):
         raise OutcomeUnknown(answer.server, f"it answered with {answer.body[:200]!r}, which is no answer of etcd")
-    return told
+    return {**told, "repeated": True} if answer.repeated else told
 
 
 def _is_about_the_token(error: Error) -> bool:

@@ -6,7 +6,7 @@ TLS, a second server. What could not be sent is `StoreUnavailable`; what was sen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
@@ -70,7 +70,7 @@ class Http:
                 problem = self._cannot_serve(answer)
                 if problem is None:
                     self._first(server)
-                    return answer
+                    return answer._replace(repeated=True) if _is_open(errors) else answer
                 raise problem
             except StoreUnavailable as error:
                 if not isinstance(errors.get(server.name), OutcomeUnknown):
@@ -190,13 +190,18 @@ class Http:
             self._servers = [server, *(known for known in self._servers if known is not server)]
 
     def _worst(self, errors: dict[str, StoreUnavailable]) -> StoreUnavailable:
-        if not any(isinstance(error, OutcomeUnknown) for error in errors.values()):
+        if not _is_open(errors):
             return StoreUnavailable(self._shown, _said(errors), errors if len(errors) > 1 else None)
         return OutcomeUnknown(self._shown, "; ".join(f"{name}: {error.problem}" for name, error in errors.items()))
 
     def _take_left(self) -> list[Left]:
         left, self._left = self._left, {}
         return list(left.values())
+
+
+def _is_open(errors: Mapping[str, StoreUnavailable]) -> bool:
+    """Whether a server was asked that did not answer."""
+    return any(isinstance(error, OutcomeUnknown) for error in errors.values())
 
 
 def _said(errors: dict[str, StoreUnavailable]) -> str:

@@ -8,7 +8,7 @@ exceed any budget. So the lock path speaks to h11.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -40,11 +40,17 @@ class Answer(NamedTuple):
     """What a server answered, whatever its status."""
 
     status: int
-    headers: Mapping[str, str]
-    """By their names in lower case."""
+    raw_headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     server: str
     """Who answered, for messages."""
+    repeated: bool = False
+    """Whether it is the answer to a request that was sent before, and not answered: it may have been done twice."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, by their names in lower case."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}
 
     def json(self) -> Any:
         """The body, read as JSON; `None` if it is something else."""
@@ -62,7 +68,7 @@ def target(path: str, params: Mapping[str, str | None] | None = None) -> str:
 
 def json_body(what: Any) -> bytes:
     """*what* as JSON, without spaces."""
-    return json.dumps(what, separators=(",", ":")).encode()
+    return _encode(what).encode()
 
 
 class Conversation:
@@ -117,8 +123,7 @@ class Conversation:
         if piece is None:
             return None
         assert self._head is not None
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._head.headers}
-        return Answer(self._head.status_code, headers, b"".join(self._chunks), self.server)
+        return Answer(self._head.status_code, self._head.headers, b"".join(self._chunks), self.server)
 
     @property
     def reusable(self) -> bool:
@@ -131,6 +136,8 @@ class Conversation:
         except h11.RemoteProtocolError as exc:
             raise ValueError(f"it sent what is no answer of HTTP ({exc})") from exc
 
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make one for each call
 
 _END = h11.EndOfMessage()
 

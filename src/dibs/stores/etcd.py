@@ -105,12 +105,17 @@ class EtcdStore(Store):
         return await self._keep.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
-        """One transaction: delete the key, whether it holds the lock or waits. Whoever watches it is woken."""
+        """Delete the key, whether it holds the lock or waits: one request. Whoever watches it is woken."""
+        until = self._runtime.now() + within
+        place = self._keep.places.get(token)
+        if place is not None and place.fence:  # of what was granted here, to be there is to hold
+            answer = await self._etcd.call("kv/deleterange", {"key": place.key}, within, token)
+            if "deleted" in answer or answer.get("repeated"):
+                self._left(token)
+                return None
         keys, own = self._naming.keys(name), self._naming.key(name, token)
-        answer = await self._etcd.call("kv/txn", requests.give_back(keys, own), within, token)
-        self._forget(token)
-        self._keep.gone(token)
-        self._etcd.forget(token)
+        answer = await self._keep.call(requests.leave(keys, own), until, token)
+        self._left(token)
         if requests.deleted(answer, 2):
             return None if requests.read(answer, 0)[0].key == own else LossReason.TAKEN
         noted = requests.read(answer, 1)
@@ -161,7 +166,7 @@ class EtcdStore(Store):
             attempt = self._naming.attempt(pair.key)
             if attempt is not None and (attempt.name not in oldest or pair.created < oldest[attempt.name].created):
                 oldest[attempt.name] = pair
-        left = {lease: await self._left(lease, until) for lease in {pair.lease for pair in oldest.values()}}
+        left = {lease: await self._expires_in(lease, until) for lease in {pair.lease for pair in oldest.values()}}
         return [
             values.holder(name, pair.created, pair.value, left[pair.lease]) for name, pair in sorted(oldest.items())
         ]
@@ -176,7 +181,7 @@ class EtcdStore(Store):
         if not line:
             return LockState(name, eviction.fence if eviction else 0, None, (), eviction)
         held, *behind = line
-        holder = values.holder(name, held.created, held.value, await self._left(held.lease, until))
+        holder = values.holder(name, held.created, held.value, await self._expires_in(held.lease, until))
         waiting = tuple(values.holder(name, 0, pair.value, None) for pair in behind)
         return LockState(name, held.created, holder, waiting, eviction)
 
@@ -226,7 +231,8 @@ class EtcdStore(Store):
         if ask.queue:
             request = requests.queue(keys, own, value, requests.Leases(held.id, line.id), called=called)
         else:
-            request = requests.take(keys, own, value, held.id)
+            again = self._keep.places.get(ask.token) is not None
+            request = requests.take(keys, own, value, held.id, again=again)
         # From now on the key may be there.
         self._keep.places.put(Place(ask.name, ask.token, own, line.id, self._runtime.now() + line.ttl))
         answer = await self._keep.call(request, until, ask.token)
@@ -256,6 +262,12 @@ class EtcdStore(Store):
         self._forget(claim.token)
         self._keep.hold(claim, lease)
         return Grant(claim.fence, claim.ttl)
+
+    def _left(self, token: str) -> None:
+        """Its key is deleted."""
+        self._forget(token)
+        self._keep.gone(token)
+        self._etcd.forget(token)
 
     def _forget(self, token: str) -> None:
         """It does not wait any more."""
@@ -288,7 +300,7 @@ class EtcdStore(Store):
     async def _range(self, request: Json, until: float) -> Json:
         return await self._etcd.call("kv/range", request, until - self._runtime.now())
 
-    async def _left(self, lease: int, until: float) -> float | None:
+    async def _expires_in(self, lease: int, until: float) -> float | None:
         if not lease:
             return None
         return await self._keep.leases.left(lease, until - self._runtime.now())

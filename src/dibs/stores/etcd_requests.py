@@ -101,9 +101,9 @@ def everybody(keys: Keys) -> Json:
 # --- requests --------------------------------------------------------------------------------------------------
 
 
-def take(keys: Keys, own: str, value: str, lease: int) -> Json:
-    """Take the lock if nobody has it and nobody waits; answer who has it, and whether that is us."""
-    return txn([_empty(keys)], [put(own, value, lease)], [first(keys), get(own)])
+def take(keys: Keys, own: str, value: str, lease: int, *, again: bool) -> Json:
+    """Take the lock if nobody has it and nobody waits; answer who has it and, if it is asked *again*, if that is us."""
+    return txn([_empty(keys)], [put(own, value, lease)], [first(keys), *([get(own)] if again else [])])
 
 
 def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> Json:
@@ -117,8 +117,8 @@ def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> 
     return txn([created_at(own, 0)], place, again)
 
 
-def give_back(keys: Keys, own: str) -> Json:
-    """Leave the line, at whichever place; answer who held the lock until now, and who broke it the last time."""
+def leave(keys: Keys, own: str) -> Json:
+    """Leave, from whichever place in line; answer who held the lock until now, and who broke it the last time."""
     return txn([], [first(keys), get(keys.evicted), delete(own)], [])
 
 
@@ -165,8 +165,9 @@ def pairs(answer: Json) -> list[Pair]:
 
 
 def read(answer: Json, place: int) -> list[Pair]:
-    """What the step at *place* of a transaction has read."""
-    return pairs(answer["responses"][place].get("response_range", {}))
+    """What the step at *place* of a transaction has read; nothing if there was no such step."""
+    steps = answer["responses"]
+    return pairs(steps[place].get("response_range", {})) if place < len(steps) else []
 
 
 def succeeded(answer: Json, place: int) -> bool:
