@@ -1,4 +1,4 @@
-"""What happens to an etcd server at random, beside what happens to its clients: it dies, and its history is compacted."""
+"""What happens to an etcd server at random, beside what happens to its clients: it dies, and its past is compacted."""
 
 from __future__ import annotations
 
