@@ -19,6 +19,7 @@ import dibs.aio
 from dibs.errors import LeaseLost, LossReason, NotSupported, StoreUnavailable
 from dibs.ports.postgres_line import Call, Statement
 from dibs.runtime import run
+from dibs.stores import postgres_lock as sql
 from dibs.stores.postgres_advisory import PostgresAdvisoryStore
 from dibs.stores.postgres_key import advisory_key
 from dibs.stores.store import Busy, Grant
@@ -295,6 +296,34 @@ def test_a_lease_that_the_program_forgot_is_unlocked_after_its_ttl(url: str, the
         client.lock("x", ttl=0.3).acquire()
         gc.collect()
         until(lambda: isinstance(theirs.grant(theirs.ask()), Grant), "it is free", 5)
+
+
+def test_who_waits_for_long_keeps_no_old_snapshot(
+    ours: Steps, url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VACUUM waits for it no longer than a place in line lasts, which is less here."""
+    less = sql.LINE_UP.sql.decode().replace(sql.IN_LINE, "300ms")
+    monkeypatch.setattr(sql, "LINE_UP", Statement("line_up", less))
+    held = ours.take()
+    fences: list[int] = []
+
+    def wait() -> None:
+        with dibs.connect(url) as client, client.lock("x") as lease:
+            fences.append(lease.fence)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    postgres.wait_until(f"SELECT count(*) = 1 FROM ({IN_LINE}) AS s", (0,))
+    [(now,)] = postgres.do("SELECT txid_current()")
+    postgres.wait_until(f"SELECT bool_and(age > 0) FROM ({IN_LINE}) AS s", (now,))
+    ours.release(held)
+    waiter.join(5)
+    assert fences
+    assert fences[0] > held.fence
+
+
+IN_LINE = """SELECT backend_xmin::text::bigint - %s AS age FROM pg_stat_activity
+    WHERE wait_event = 'advisory' AND backend_xmin IS NOT NULL"""
 
 
 def test_closing_a_client_that_waits_takes_it_out_of_the_line(ours: Steps, url: str, postgres: PostgresServer) -> None:

@@ -13,7 +13,9 @@ from dibs.stores.postgres_grant import LAST_FENCE, MICROS, NOW
 
 IN_LINE = "60s"
 """For so long a session stands in the server's line before it lines up anew: what a waiter that was stopped, or cut
-off, can keep a place for."""
+off, can keep a place for. And for so long it keeps a snapshot, which VACUUM respects: the server takes one for every
+call of a function, so no form of waiting is without it. A minute is what an ordinary report takes too; in a shorter
+time waiters would change places more often."""
 
 # The server looks after the socket of a session that stands in line: else one that was killed would stay there.
 SET_UP = Statement(
