@@ -70,6 +70,27 @@ def test_a_grant_whose_answer_never_comes_is_unknown_and_neither_yes_nor_no(
     assert isinstance(theirs.grant(theirs.ask()), Grant)
 
 
+def test_a_renewal_whose_connection_broke_is_done_again_at_once(ours: Steps, proxy: FaultProxy) -> None:
+    held = ours.take()
+    with proxy.drop("requests", b"dibs_renew", end="rst") as lost:
+        assert ours.renew(held) == [None]
+    with proxy.drop_reply(b"dibs_renew", end="rst") as unheard:
+        assert ours.renew(held) == [None]
+    assert (lost.count, unheard.count) == (1, 1)
+    assert ours.release(held) is None
+
+
+def test_a_release_that_never_arrived_since_its_connection_broke_is_done_again_at_once(
+    ours: Steps, proxy: FaultProxy, theirs: Steps
+) -> None:
+    """The server ends connections that are idle, and says so at the moment in which we ask."""
+    held = ours.take()
+    with proxy.drop("requests", b"dibs_release", end="rst") as lost:
+        assert ours.release(held) is None
+    assert lost.count == 1
+    assert isinstance(theirs.grant(theirs.ask()), Grant)
+
+
 def test_a_release_whose_answer_is_lost_is_unknown_and_can_be_repeated(
     ours: Steps, proxy: FaultProxy, theirs: Steps
 ) -> None:

@@ -86,7 +86,7 @@ class PostgresStore(Store):
             return await self._asking.grant(ask, until)
         except OutcomeUnknown:
             # The connection broke, perhaps in the commit. The same token may ask again, and is told what became of it.
-            if until - self._runtime.now() < within / 2:
+            if self._is_late(until, within):
                 raise
             return await self._asking.grant(ask, until)
 
@@ -95,7 +95,12 @@ class PostgresStore(Store):
         if not claims:
             return []
         until = self._runtime.now() + within
-        answers = await self._renew(sql.RENEW_FREE, claims, until)
+        try:
+            answers = await self._renew(sql.RENEW_FREE, claims, until)
+        except OutcomeUnknown:  # an idle connection had ended, perhaps; to renew twice is to renew
+            if self._is_late(until, within):
+                raise
+            answers = await self._renew(sql.RENEW_FREE, claims, until)
         locked = [index for index, answer in enumerate(answers) if isinstance(answer, StoreUnavailable)]
         for done, index in enumerate(locked):
             share = (until - self._runtime.now()) / (len(locked) - done)
@@ -104,7 +109,18 @@ class PostgresStore(Store):
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One update, and one NOTIFY if somebody waits."""
-        return await self._asking.release(name, token, self._runtime.now() + within)
+        until = self._runtime.now() + within
+        try:
+            return await self._asking.release(name, token, until)
+        except OutcomeUnknown:
+            # An idle connection had ended, perhaps, and nothing was carried out. If it was, who asks again is told that
+            # the token holds nothing, and nobody can say any more whether it did.
+            if self._is_late(until, within):
+                raise
+            reason = await self._asking.release(name, token, until)
+            if reason in {None, LossReason.EVICTED}:
+                return reason
+            raise
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait for the NOTIFY."""
@@ -183,6 +199,10 @@ class PostgresStore(Store):
         self._port.forked()
 
     # ---------------------------------------------------------------------------------------------------------
+
+    def _is_late(self, until: float, within: float) -> bool:
+        """Whether the time that is left is too short to ask again."""
+        return until - self._runtime.now() < within / 2
 
     async def _greet(self, line: Line, until: float) -> None:
         found, _ = await hello(line, self._shown, until)
