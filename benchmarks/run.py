@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import consul_server
 import etcd_server
 import page
 import postgres_server
@@ -30,7 +31,9 @@ POSTGRES = ["postgres"]
 
 ETCD = ["etcd"]
 
-QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD]
+CONSUL = ["consul_cycle"]
+
+QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL]
 
 
 def main() -> None:
@@ -55,6 +58,9 @@ def main() -> None:
     if etcd_server.program() is None:
         print(f"there is no etcd, so this is left out: {', '.join(ETCD)}", file=sys.stderr)
         chosen = [question for question in chosen if question not in ETCD]
+    if consul_server.program() is None:
+        print(f"there is no consul, so this is left out: {', '.join(CONSUL)}", file=sys.stderr)
+        chosen = [question for question in chosen if question not in CONSUL]
     for question in chosen:
         ask(question, quick=args.quick)
 
