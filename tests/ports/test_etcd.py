@@ -129,7 +129,12 @@ def test_what_is_no_etcd_is_told(gateway: Callable[[Answers], Gateway]) -> None:
         run(etcd.call("kv/txn", {}, 5.0))
     run(etcd.close())
     etcd = gateway(lambda *_: (404, ["404 page not found"])).open()
-    with pytest.raises(OutcomeUnknown, match="404"):
+    with pytest.raises(StoreUnavailable, match="HTTP 404: 404 page not found; it does not serve") as caught:
+        run(etcd.call("kv/txn", {}, 5.0))
+    assert not isinstance(caught.value, OutcomeUnknown)
+    run(etcd.close())
+    etcd = gateway(lambda *_: (502, ["bad gateway"])).open()
+    with pytest.raises(OutcomeUnknown, match="HTTP 502: bad gateway"):
         run(etcd.call("kv/txn", {}, 5.0))
     run(etcd.close())
 

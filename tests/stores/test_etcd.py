@@ -349,6 +349,23 @@ class TestUnknown(EtcdKind):
         await client.close()
         await world.until(lambda: keys_are(etcd_server, []), 5.0)
 
+    async def test_a_release_whose_answer_was_lost_is_no_loss(
+        self, world: World, etcd_server: EtcdServer, fault_proxy: Proxied
+    ) -> None:
+        proxy = fault_proxy(etcd_server)
+        client = Client(self.open_store(f"etcd://127.0.0.1:{proxy.port}", "default", world.runtime), world.runtime)
+        lease = await client.lock("a").acquire(timeout=STEP)
+        fault = proxy.drop_reply(to=b"kv/deleterange", end="rst")
+        await lease.release()
+        assert fault.count == 1
+        assert not lease.lost
+        again = await client.lock("a").acquire(timeout=STEP)
+        await world.client().evict("a", fence=again.fence)
+        proxy.drop_reply(to=b"kv/deleterange", end="rst")
+        with pytest.raises(LeaseLost):
+            await again.release()
+        await client.close()
+
 
 class TestHandOver(EtcdKind):
     """A key moves from lease to lease, and keeps its fence."""
@@ -373,6 +390,19 @@ class TestHandOver(EtcdKind):
         await lease.renew()
         await resumed.renew()
         await store_of(world, ours)._keep.leases.revoke(next(iter(store_of(world, ours)._keep.leases.all())).id, STEP)
+        await resumed.renew()
+
+    async def test_what_was_taken_over_is_not_ended_with_the_lease_that_its_first_holder_forgot(
+        self, world: World
+    ) -> None:
+        ours, theirs = world.client(), world.client()
+        kept = await ours.lock("kept", ttl=0.5).acquire(timeout=0)
+        forgotten = await ours.lock("a", ttl=0.5).acquire(timeout=0)
+        resumed = await theirs.resume(forgotten.to_str())
+        del forgotten  # nobody renews it here any more
+        began = world.now()
+        await world.until(lambda: later(world, began + 1.5))
+        assert not kept.lost
         await resumed.renew()
 
 

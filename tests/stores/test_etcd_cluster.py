@@ -10,11 +10,24 @@ import pytest
 
 import dibs
 from dibs.errors import LossReason, StoreUnavailable
+from dibs.testing.contract.fences import Fences
+from dibs.testing.contract.handover import HandOver
+from dibs.testing.contract.suite import Fixtures
 from dibs.testing.proxy import FaultProxy
 from servers.etcd import EtcdCluster, EtcdServer
 from servers.process import until
 
 TTL = 3.0
+
+
+class TestContract(Fences, HandOver, Fixtures):
+    """What does not wait for the end of a ttl."""
+
+    runtimes = ("threads", "asyncio")
+
+    @pytest.fixture
+    def url(self, etcd_cluster: EtcdCluster) -> str:
+        return etcd_cluster.url
 
 
 @pytest.fixture

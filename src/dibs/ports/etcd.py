@@ -173,18 +173,21 @@ def _cannot_serve(answer: Answer) -> StoreUnavailable | None:
     if answer.status == 200:
         return None
     error = _error(answer)
-    if error is None or error.code in UNCERTAIN:
-        return OutcomeUnknown(answer.server, error.message if error else f"HTTP {answer.status}")
-    return None
+    if error is None:
+        text = f"HTTP {answer.status}: {answer.body[:200].decode(errors='replace').strip()}"
+        if 400 <= answer.status < 500:
+            return StoreUnavailable(answer.server, f"{text}; it does not serve etcd's JSON gateway, under /v3/")
+        return OutcomeUnknown(answer.server, text)
+    return OutcomeUnknown(answer.server, error.message) if error.code in UNCERTAIN else None
 
 
 def _error(answer: Answer) -> Error | None:
-    """The error in *answer*: a keepalive has its errors inside a stream, with the status 200."""
+    """The error that etcd tells in *answer*: a keepalive has its errors inside a stream, with the status 200."""
     if answer.status == 200 and not answer.body.startswith(b'{"error"'):
         return None
     told = answer.json()
     if not isinstance(told, dict) or "error" not in told:
-        return Error(Code.UNKNOWN, f"HTTP {answer.status}: {answer.body[:200].decode(errors='replace')}")
+        return None
     inner = told["error"] if isinstance(told["error"], dict) else told
     code = inner.get("grpc_code") or inner.get("code") or Code.UNKNOWN
     return Error(int(code), str(inner.get("message") or told["error"]))

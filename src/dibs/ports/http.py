@@ -169,7 +169,7 @@ class Http:
                 raise StoreUnavailable(server.name, f"HTTP {status}: {answer.body.decode(errors='replace')[:500]}")
         except BaseException as exc:
             wire.close()
-            if isinstance(exc, OSError | ValueError) and not isinstance(exc, StoreUnavailable):
+            if isinstance(exc, OSError | ValueError):
                 raise StoreUnavailable(server.name, problem(exc)) from exc
             raise
         return Stream(server.name, wire, self._now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import cast
 
 from dibs.ports.graveyard import bury
@@ -106,13 +105,11 @@ class AsyncDial:
         """Connect, to the first address that answers."""
         loop, name = asyncio.get_running_loop(), str(endpoint)
         async with asyncio.timeout(max(0.0, until - self._now())):
-            transport, wire = await loop.create_connection(
+            _, wire = await loop.create_connection(
                 lambda: AsyncWire(name, self._now),
                 endpoint.host,
                 endpoint.port,
                 ssl=self._context,
                 server_hostname=endpoint.host if self._context else None,
             )
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return wire

@@ -74,7 +74,7 @@ def json_body(what: Any) -> bytes:
 class Conversation:
     """One connection: requests go out and answers come in, one after the other."""
 
-    __slots__ = ("_chunks", "_head", "_host", "_state", "server")
+    __slots__ = ("_chunks", "_head", "_state", "server")
 
     def __init__(self, server: str) -> None:
         self.server = server

@@ -107,19 +107,22 @@ class EtcdStore(Store):
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Delete the key, whether it holds the lock or waits: one request. Whoever watches it is woken."""
         until = self._runtime.now() + within
-        place = self._keep.places.get(token)
+        place, repeated = self._keep.places.get(token), False
         if place is not None and place.fence:  # of what was granted here, to be there is to hold
             answer = await self._etcd.call("kv/deleterange", {"key": place.key}, within, token)
-            if "deleted" in answer or answer.get("repeated"):
+            if "deleted" in answer:
                 self._left(token)
                 return None
+            repeated = "repeated" in answer
         keys, own = self._naming.keys(name), self._naming.key(name, token)
         answer = await self._keep.call(requests.leave(keys, own), until, token)
         self._left(token)
         if requests.deleted(answer, 2):
             return None if requests.read(answer, 0)[0].key == own else LossReason.TAKEN
         noted = requests.read(answer, 1)
-        return values.why_not(noted[0].value if noted else "", token)
+        why = values.why_not(noted[0].value if noted else "", token)
+        # Sent twice, since the first answer was lost: then it was the first that deleted it.
+        return None if why is LossReason.TAKEN and (repeated or "repeated" in answer) else why
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Watch whoever is next before us, and keep our own place meanwhile."""
@@ -156,7 +159,10 @@ class EtcdStore(Store):
         if answer.get("succeeded"):
             return True
         noted = requests.read(answer, 0)  # it may have been sent twice, and the first answer got lost
-        return bool(noted) and values.read_broken(noted[0].value) == record
+        if noted and values.read_broken(noted[0].value) == record:
+            return True
+        await self._keep.leases.revoke(lease.id, until - self._runtime.now())
+        return False
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Read the keys, page by page, all as they were at one moment; of each name the oldest holds it."""

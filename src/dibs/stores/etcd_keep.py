@@ -184,8 +184,8 @@ class Keep:
 
     async def _sweep(self, lease: Lease, until: float) -> None:
         """Delete the keys of places whose time has passed: *lease* was renewed, so they would stay with it."""
-        if self._swept_at.get(lease.id) == lease.kept_at:
-            return
+        if self._swept_at.get(lease.id) == lease.kept_at or self.leases.known(lease.id) is None:
+            return  # done; or the lease is another client's, whose business it is
         now = self._runtime.now()
         ours = {known.id for known in self.leases.all()}
         self._swept_at = {
@@ -199,7 +199,7 @@ class Keep:
         try:
             for some in _batches(overdue):
                 await self.call(
-                    requests.txn([], [requests.delete(place.key) for place in some], []),
+                    requests.txn([], [requests.end(place.key, lease.id) for place in some], []),
                     min(until, self._runtime.now() + SWEEPING),
                 )
                 for place in some:

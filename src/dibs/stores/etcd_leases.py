@@ -71,17 +71,18 @@ class Leases:
             lease = self._shared.get(asked)
             if lease is not None and lease.lasts(self._runtime.now(), lease.ttl):
                 return lease
-            with self._mutex:
-                other = self._under_way.get(asked)
-                mine = self._under_way.setdefault(asked, self._runtime.event())
-            if other is None:
-                try:
+            mine = self._runtime.event()
+            try:
+                with self._mutex:
+                    first = self._under_way.setdefault(asked, mine)
+                if first is mine:
                     return await self._kept_or_new(asked, until)
-                finally:
-                    self._under_way.pop(asked, None)
-                    mine.set()
+            finally:  # also when Ctrl-C comes in between
+                if self._under_way.get(asked) is mine:
+                    del self._under_way[asked]
+                mine.set()
             # Somebody else asks for it just now, and everybody else waits for what they get.
-            if not await other.wait(max(0.0, until - self._runtime.now())):
+            if not await first.wait(max(0.0, until - self._runtime.now())):
                 raise OutcomeUnknown(str(self._etcd), "no lease in time")
 
     async def keep(self, lease: int, within: float) -> Lease:

@@ -117,6 +117,12 @@ def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> 
     return txn([created_at(own, 0)], place, again)
 
 
+def end(key: str, lease: int) -> Json:
+    """Delete a key if it is still under *lease*: another process may have taken it over."""
+    still = {"key": key, "target": "LEASE", "result": "EQUAL", "lease": str(lease)}
+    return {"request_txn": txn([still], [delete(key)], [])}
+
+
 def leave(keys: Keys, own: str) -> Json:
     """Leave, from whichever place in line; answer who held the lock until now, and who broke it the last time."""
     return txn([], [first(keys), get(keys.evicted), delete(own)], [])

@@ -80,8 +80,10 @@ class PartlyRenewed(StoreUnavailable):
 
     def __init__(self, store: str, problem: str, answers: Sequence[LossReason | StoreUnavailable | None]) -> None:
         super().__init__(store, problem)
-        self.args = (store, problem, answers)
         self.answers = answers
+
+    def __reduce__(self) -> tuple[type[PartlyRenewed], tuple[object, ...]]:
+        return type(self), (self.store, self.problem, self.answers)
 
 
 def latest(records: Iterable[Record], most: int) -> list[Record]:
