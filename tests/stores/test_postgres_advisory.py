@@ -17,7 +17,7 @@ import pytest
 import dibs
 import dibs.aio
 from dibs.errors import LeaseLost, LossReason, NotSupported, StoreUnavailable
-from dibs.ports.postgres_line import Call, Statement
+from dibs.ports.postgres_statement import Call, Statement
 from dibs.runtime import run
 from dibs.stores import postgres_lock as sql
 from dibs.stores.postgres_advisory import PostgresAdvisoryStore

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.postgres_dial import dial
-from dibs.ports.postgres_line import Line, Rows, Transaction
+from dibs.ports.postgres_line import Line
 from dibs.ports.postgres_source import Source
+from dibs.ports.postgres_statement import Rows, Transaction
 from dibs.ports.postgres_turns import Turns
 from dibs.runtime import Runtime
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from dibs.errors import StoreUnavailable
 from dibs.ports.postgres_driver import psycopg
-from dibs.ports.postgres_line import Call, Line, Statement
+from dibs.ports.postgres_line import Line
+from dibs.ports.postgres_statement import Call, Statement
 from dibs.runtime import Event, Runtime
 
 QUIET = 10.0

@@ -11,51 +11,15 @@ import contextlib
 import itertools
 import os
 import select
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.graveyard import bury
 from dibs.ports.postgres_driver import PGconn, PGresult, pq, psycopg
 from dibs.ports.postgres_errors import RENEW_CONNECTION, code_of, refused
+from dibs.ports.postgres_statement import OF_SESSION, OF_TRANSACTION, Call, Rows, Transaction, bound_of
 from dibs.runtime import Runtime
 
-Value: TypeAlias = bytes | None
-Row: TypeAlias = tuple[str | None, ...]
-Rows: TypeAlias = list[Row]
-
-
-class Statement:
-    """One SQL statement; it is prepared at its first use on each connection."""
-
-    __slots__ = ("name", "sql")
-
-    def __init__(self, name: str, sql: str) -> None:
-        self.name, self.sql = f"dibs_{name}".encode(), sql.encode()
-
-
-class Call(NamedTuple):
-    """A statement and its values."""
-
-    statement: Statement
-    values: Sequence[Value] = ()
-
-
-Transaction: TypeAlias = Sequence[Call]
-
 _DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
-
-
-BOUNDS = (8000, 4000, 2000, 1000, 500, 250, 120, 60, 30, 10, 1)
-"""ms for which a statement waits for a row at most: in steps, so that it rarely has to be said anew."""
-
-_SETTINGS = """SELECT set_config('lock_timeout', $1, {local}),
-    CASE WHEN $2::text <> '' THEN set_config('synchronous_commit', $2::text, {local})
-        WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', {local}) END"""
-
-OF_SESSION = Statement("session", _SETTINGS.format(local="false"))
-
-OF_TRANSACTION = Statement("transaction", _SETTINGS.format(local="true"))
 
 
 class Line:
@@ -103,8 +67,7 @@ class Line:
 
     async def run_bounded(self, until: float, *transactions: Transaction) -> list[Rows]:
         """The same, and no statement waits for a row until after *until*, not even when we have given up by then."""
-        left = (until - self._runtime.now()) * 950
-        bound = next((step for step in BOUNDS if step <= left), BOUNDS[-1])
+        bound = bound_of(until - self._runtime.now())
         if not self.pooled and bound == self._bound:
             return await self.run(until, *transactions)
         settings = Call(OF_TRANSACTION if self.pooled else OF_SESSION, (str(bound).encode(), self.commit))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.postgres_line import Line, Rows, Transaction
+from dibs.ports.postgres_line import Line
+from dibs.ports.postgres_statement import Rows, Transaction
 from dibs.ports.postgres_turns import Turns
 from dibs.runtime import Runtime
 

@@ -14,8 +14,9 @@ from dibs.holder import Holder, LockState, Record, here
 from dibs.ports.caller import Session
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
-from dibs.ports.postgres_line import Call, Line, Statement
+from dibs.ports.postgres_line import Line
 from dibs.ports.postgres_source import Source, from_client, from_url
+from dibs.ports.postgres_statement import Call, Statement
 from dibs.ports.postgres_values import number, numbers, text, texts
 from dibs.runtime import Runtime
 from dibs.stores import postgres_keep as sql

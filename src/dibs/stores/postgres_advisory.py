@@ -11,15 +11,16 @@ from typing import ClassVar
 
 from dibs.errors import LossReason, NotSupported, OutcomeUnknown
 from dibs.holder import Holder, LockState, here
-from dibs.ports.postgres_line import Call
 from dibs.ports.postgres_source import Source, from_url
+from dibs.ports.postgres_statement import Call
 from dibs.ports.postgres_values import number, text
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import who_broke
 from dibs.stores.postgres_facts import holder, state
-from dibs.stores.postgres_holdings import Holdings, Wanted
+from dibs.stores.postgres_holding import Wanted
+from dibs.stores.postgres_holdings import Holdings
 from dibs.stores.postgres_key import advisory_key
 from dibs.stores.postgres_options import Options, options_from
 from dibs.stores.postgres_sessions import Sessions
@@ -110,7 +111,7 @@ class PostgresAdvisoryStore(Store):
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait until it is our turn in the server's line."""
-        if not await self._holdings.wait(ask.token, within):
+        if not await self._holdings.places.wait(ask.token, within):
             await self._runtime.sleep(min(within, BLIND_LOOK * (0.8 + 0.4 * self._runtime.random())))
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
@@ -166,7 +167,7 @@ class PostgresAdvisoryStore(Store):
     # ---------------------------------------------------------------------------------------------------------
 
     def _wanted(self, ask: Ask) -> Wanted:
-        wait = self._holdings.waits.get(ask.token)
+        wait = self._holdings.places.all.get(ask.token)
         if wait is not None:  # made when it lined up: a hand-over has no time to lose
             return wait.wanted
         key, who = advisory_key(self._namespace, ask.name), here(self._runtime.pid(), ask.name, ask.note)

@@ -8,7 +8,7 @@ from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Holder, here
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
-from dibs.ports.postgres_line import Call, Row, Rows, Transaction, Value
+from dibs.ports.postgres_statement import Call, Row, Rows, Transaction, Value
 from dibs.ports.postgres_values import number, text
 from dibs.runtime import Runtime
 from dibs.stores import postgres_grant as sql

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.ports.postgres_line import Call
 from dibs.ports.postgres_session import Session
+from dibs.ports.postgres_statement import Call
 from dibs.ports.postgres_values import texts
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores.store import Claim, PartlyRenewed
 
 if TYPE_CHECKING:
-    from dibs.stores.postgres_holdings import Holding, Holdings
+    from dibs.stores.postgres_holding import Holding
+    from dibs.stores.postgres_holdings import Holdings
 
 Answer = LossReason | StoreUnavailable | None
 
@@ -161,8 +162,8 @@ class Endings:
     async def close(self) -> None:
         """Stop watching, and stepping out of lines: a session that is closed while it waits stays there for seconds."""
         until = self._runtime.now() + FINDING_OUT
-        for token in list(self._holdings.waits):
-            await self._holdings.step_out(token, until)
+        for token in list(self._holdings.places.all):
+            await self._holdings.places.step_out(token, until)
         self._closed = True
         wire, job = self._holdings.sessions.tripwire, self._job
         if wire is not None:
@@ -176,14 +177,14 @@ class Endings:
             while not self._closed and idle < IDLE:
                 await self._nap()
                 await self._look()
-                idle = 0 if self._holdings.all or self._holdings.waits else idle + 1
+                idle = 0 if self._holdings.all or self._holdings.places.all else idle + 1
         finally:
             self._job = None
 
     async def _nap(self) -> None:
         now, wire = self._runtime.now(), self._holdings.sessions.tripwire
         ends = [held.ends_at for held in list(self._holdings.all.values())]
-        nap = max(0.01, min([RESERVED if self._holdings.waits else NAP, *(end - now for end in ends)]))
+        nap = max(0.01, min([RESERVED if self._holdings.places.all else NAP, *(end - now for end in ends)]))
         if wire is None:
             await self._runtime.sleep(nap)
         else:
@@ -199,13 +200,13 @@ class Endings:
         for held in list(self._holdings.all.values()):
             if held.ends_at <= self._runtime.now() and not self._closed:
                 await self._give_up(held)
-        for token, wait in list(self._holdings.waits.items()):
+        for token, wait in list(self._holdings.places.all.items()):
             if self._closed or wait.session.attended or not wait.session.answered():
                 continue
             if wait.called_at is None:
                 wait.called_at = self._runtime.now()
             elif self._runtime.now() >= wait.called_at + RESERVED:
-                await self._holdings.step_out(token, self._runtime.now() + FINDING_OUT)
+                await self._holdings.places.step_out(token, self._runtime.now() + FINDING_OUT)
 
     async def _give_up(self, held: Holding) -> None:
         """Its lease is over, and nobody gave it back: unlock it, or end the session."""

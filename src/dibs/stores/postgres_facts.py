@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dibs.holder import Eviction, Holder, LockState
-from dibs.ports.postgres_line import Row, Rows
+from dibs.ports.postgres_statement import Row, Rows
 from dibs.ports.postgres_values import original
 
 

@@ -11,7 +11,7 @@ which may have waited for the row since.
 # ruff: noqa: S608 - the statements are put together from constants
 from __future__ import annotations
 
-from dibs.ports.postgres_line import Statement
+from dibs.ports.postgres_statement import Statement
 
 LAST_FENCE = 2**53 - 1
 """Above this a fence would not be exact in JSON and Lua any more."""

@@ -11,28 +11,23 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Awaitable
-from typing import NamedTuple
 
 from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
-from dibs.ports.postgres_line import Call, Rows, Transaction
 from dibs.ports.postgres_session import Session
+from dibs.ports.postgres_statement import Call, Rows, Transaction
 from dibs.ports.postgres_values import number
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores.postgres_endings import Endings
 from dibs.stores.postgres_facts import holder
+from dibs.stores.postgres_holding import Holding, Wait, Wanted
+from dibs.stores.postgres_places import Places
 from dibs.stores.postgres_sessions import Sessions
-from dibs.stores.store import Ask, Busy, Grant
+from dibs.stores.store import Busy, Grant
 
 UNTIL_CALLED = 5.0
 """Seconds after which one who stands in line asks again: it need not, its place calls it."""
-
-GLANCE = 0.001
-"""Seconds between two looks whether a session stands in line already."""
-
-CANCELLED = 0.05
-"""Seconds after which a cancel is repeated: one that came before the session stood in line had no effect."""
 
 MOMENT = 0.01
 """Seconds that somebody who asks waits for the server to call, which it may be doing just now."""
@@ -41,43 +36,6 @@ LINE_TIMED_OUT = "55P03"
 
 HELD: dict[int, int] = {}
 """How many locks each client of this process holds."""
-
-
-class Wanted(NamedTuple):
-    """What is asked for, in the words of the statements."""
-
-    ask: Ask
-    key: int
-    facts: tuple[bytes, ...]
-    """The values of `RECORD`: key, namespace, name, token, host, pid, login, note."""
-
-
-class Holding:
-    """A lock that is held, or may be."""
-
-    __slots__ = ("ends_at", "fence", "given_back", "key", "name", "session", "token")
-
-    def __init__(self, wanted: Wanted, session: Session, ends_at: float) -> None:
-        self.name, self.token, self.key, self.session = wanted.ask.name, wanted.ask.token, wanted.key, session
-        self.fence = 0
-        """0 while it is not known whether it is held."""
-        self.ends_at = ends_at
-        """When it is over for its lease, unless a heartbeat is answered."""
-        self.given_back = False
-        """Whether an unlock was sent."""
-
-
-class Wait:
-    """A place in the server's line."""
-
-    __slots__ = ("called_at", "holder", "key", "session", "wanted")
-
-    def __init__(self, session: Session, wanted: Wanted, last: Holder | None) -> None:
-        self.session, self.wanted, self.key = session, wanted, wanted.key
-        self.holder = last
-        """Who had the lock when we lined up."""
-        self.called_at: float | None = None
-        """When it was found that the lock is ours, and nobody came for it."""
 
 
 class Holdings:
@@ -92,7 +50,7 @@ class Holdings:
         """Nothing is held."""
         self._mutex = self._runtime.mutex()
         self.all: dict[str, Holding] = {}
-        self.waits: dict[str, Wait] = {}
+        self.places = Places(self.sessions, self._runtime, self.ask)
         self.endings = Endings(self, self._runtime)
         self.uncount()
 
@@ -136,7 +94,7 @@ class Holdings:
         if (held := self.get(ask.token)) is not None:
             held.ends_at = self._runtime.now() + ask.ttl
             return Grant(held.fence, ask.ttl)
-        if (wait := self.waits.get(ask.token)) is not None:
+        if (wait := self.places.all.get(ask.token)) is not None:
             return await self._called(wanted, wait, until)
         answer = await self._try(wanted, until)
         if isinstance(answer, Busy) and ask.queue:
@@ -228,40 +186,14 @@ class Holdings:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     async def _line_up(self, wanted: Wanted, last: Holder | None, until: float) -> None:
-        """Stand in the server's line. Not waited for: the session is called when it is our turn."""
-        key, token, facts = wanted.key, wanted.ask.token, wanted.facts
-        session = await self.sessions.spare(key, token, until)
-        if session is None:
-            return
-        self.waits[token] = Wait(session, wanted, last)
-        try:
-            await session.line_up(
-                until,
-                [Call(sql.FORGET_GONE), Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
-                [Call(sql.LINE_UP, (facts[0], facts[3])), Call(sql.RECORD, facts)],
-            )
-            self.endings.watch()
-            # Whoever asks later shall not be before us: only when it stands in line has it a place there.
-            which = (number(session.pid), facts[0])
-            while not session.answered() and not (await self.ask(until, [Call(sql.STANDS_IN_LINE, which)]))[0]:
-                await session.called(self._runtime.now() + GLANCE)
-        except BaseException:
-            if self.waits.pop(token, None) is not None:
-                self.sessions.drop(session)
-            raise
-
-    async def wait(self, token: str, within: float) -> bool:
-        """Wait until the session that stands in line is called; False if there is none."""
-        wait = self.waits.get(token)
-        if wait is not None:
-            await wait.session.called(self._runtime.now() + within)
-        return wait is not None
+        self.endings.watch()
+        await self.places.take(wanted, last, until)
 
     async def _called(self, wanted: Wanted, wait: Wait, until: float) -> Grant | Busy:
         token = wanted.ask.token
         if not wait.session.answered() and not await wait.session.called(min(until, self._runtime.now() + MOMENT)):
             return Busy(wait.holder, UNTIL_CALLED)
-        if self.waits.pop(token, None) is None:  # too late: somebody else was let in
+        if self.places.all.pop(token, None) is None:  # too late: somebody else was let in
             return await self.grant(wanted, until)
         held = self.all[token] = Holding(wanted, wait.session, self._runtime.now() + wanted.ask.ttl)  # still a doubt
         try:
@@ -277,7 +209,7 @@ class Holdings:
 
     async def release(self, token: str, until: float) -> LossReason | None:
         """Unlock, or step out of the line."""
-        if token in self.waits and await self.step_out(token, until):
+        if await self.places.step_out(token, until):
             return LossReason.TAKEN
         held = self.all.get(token)
         if held is None:
@@ -296,26 +228,3 @@ class Holdings:
         if late:
             return LossReason.EXPIRED
         return None if held.fence and (again or rows[0][0] == "t") else LossReason.TAKEN
-
-    async def step_out(self, token: str, until: float) -> bool:
-        """Take our session out of the server's line, if *token* stands there. If that does not work it is closed."""
-        wait = self.waits.pop(token, None)
-        if wait is None:
-            return False
-        session = wait.session
-        try:
-            while not session.answered() and (now := self._runtime.now()) < until:
-                await self.ask(until, [Call(sql.CANCEL, (number(session.pid),))])
-                await session.called(min(until, now + CANCELLED))
-            if not session.answered():
-                raise OutcomeUnknown(self.sessions.source.shown, "the session still stands in line")
-            session.step_out()
-            await session.run(until, [Call(sql.UNLOCK, (number(wait.key),))])
-        except BaseException as error:
-            self.sessions.drop(session)
-            if not isinstance(error, StoreUnavailable):
-                raise
-        else:
-            session.keys.pop(wait.key, None)
-            self.sessions.trim()
-        return True

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - the statements are put together from constants
 from __future__ import annotations
 
-from dibs.ports.postgres_line import Statement
+from dibs.ports.postgres_statement import Statement
 from dibs.stores.postgres_grant import NOW
 
 # Rows that somebody else keeps locked are left out, and asked for one by one: else one would cost all their leases.

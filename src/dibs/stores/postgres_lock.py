@@ -8,7 +8,7 @@ the answer from one statement to the other, so that both travel together and are
 # ruff: noqa: S608 - the statements are put together from constants
 from __future__ import annotations
 
-from dibs.ports.postgres_line import Statement
+from dibs.ports.postgres_statement import Statement
 from dibs.stores.postgres_grant import LAST_FENCE, MICROS, NOW
 
 IN_LINE = "60s"

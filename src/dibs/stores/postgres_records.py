@@ -13,7 +13,7 @@ from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import Record
 from dibs.ports.caller import Session
 from dibs.ports.caller_errors import no_such_table
-from dibs.ports.postgres_line import Call, Row, Statement
+from dibs.ports.postgres_statement import Call, Row, Statement
 from dibs.ports.postgres_values import number, original, text
 from dibs.runtime import Runtime
 from dibs.stores.postgres_asking import Asking

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from dibs.errors import Misuse, StoreUnavailable
 from dibs.ports.postgres_errors import GRANT
-from dibs.ports.postgres_line import Call, Line, Row, Rows, Statement
+from dibs.ports.postgres_line import Line
+from dibs.ports.postgres_statement import Call, Row, Rows, Statement
 
 VERSION = 1
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 
 from dibs.errors import NotSupported, StoreUnavailable
 from dibs.ports.postgres_dial import dial
-from dibs.ports.postgres_line import Call, Line
+from dibs.ports.postgres_line import Line
 from dibs.ports.postgres_session import Session
 from dibs.ports.postgres_source import Source
+from dibs.ports.postgres_statement import Call
 from dibs.ports.postgres_tripwire import Tripwire
 from dibs.ports.postgres_turns import Turns
 from dibs.runtime import Runtime

@@ -1,0 +1,80 @@
+"""Places of one client in the server's line for locks, each in a session of its own that the server calls in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.holder import Holder
+from dibs.ports.postgres_statement import Call, Rows
+from dibs.ports.postgres_values import number
+from dibs.runtime import Runtime
+from dibs.stores import postgres_lock as sql
+from dibs.stores.postgres_holding import Wait, Wanted
+from dibs.stores.postgres_sessions import Sessions
+
+GLANCE = 0.001
+"""Seconds between two looks whether a session stands in line already."""
+
+CANCELLED = 0.05
+"""Seconds after which a cancel is repeated: one that came before the session stood in line had no effect."""
+
+
+class Places:
+    """The places, by token."""
+
+    def __init__(self, sessions: Sessions, runtime: Runtime, ask: Callable[..., Awaitable[list[Rows]]]) -> None:
+        self._sessions, self._runtime, self._ask = sessions, runtime, ask
+        self.all: dict[str, Wait] = {}
+
+    async def take(self, wanted: Wanted, last: Holder | None, until: float) -> None:
+        """Stand in the server's line. Not waited for: the session is called when it is our turn."""
+        key, token, facts = wanted.key, wanted.ask.token, wanted.facts
+        session = await self._sessions.spare(key, token, until)
+        if session is None:
+            return
+        self.all[token] = Wait(session, wanted, last)
+        try:
+            await session.line_up(
+                until,
+                [Call(sql.FORGET_GONE), Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
+                [Call(sql.LINE_UP, (facts[0], facts[3])), Call(sql.RECORD, facts)],
+            )
+            # Whoever asks later shall not be before us: only when it stands in line has it a place there.
+            which = (number(session.pid), facts[0])
+            while not session.answered() and not (await self._ask(until, [Call(sql.STANDS_IN_LINE, which)]))[0]:
+                await session.called(self._runtime.now() + GLANCE)
+        except BaseException:
+            if self.all.pop(token, None) is not None:
+                self._sessions.drop(session)
+            raise
+
+    async def wait(self, token: str, within: float) -> bool:
+        """Wait until the session that stands in line is called; False if there is none."""
+        wait = self.all.get(token)
+        if wait is not None:
+            await wait.session.called(self._runtime.now() + within)
+        return wait is not None
+
+    async def step_out(self, token: str, until: float) -> bool:
+        """Take our session out of the server's line, if *token* stands there. If that does not work it is closed."""
+        wait = self.all.pop(token, None)
+        if wait is None:
+            return False
+        session = wait.session
+        try:
+            while not session.answered() and (now := self._runtime.now()) < until:
+                await self._ask(until, [Call(sql.CANCEL, (number(session.pid),))])
+                await session.called(min(until, now + CANCELLED))
+            if not session.answered():
+                raise OutcomeUnknown(self._sessions.source.shown, "the session still stands in line")
+            session.step_out()
+            await session.run(until, [Call(sql.UNLOCK, (number(wait.key),))])
+        except BaseException as error:
+            self._sessions.drop(session)
+            if not isinstance(error, StoreUnavailable):
+                raise
+        else:
+            session.keys.pop(wait.key, None)
+            self._sessions.trim()
+        return True
