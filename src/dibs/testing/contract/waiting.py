@@ -41,7 +41,7 @@ class Waiting(Kind):
     async def test_whoever_gave_up_waiting_leaves_no_ticket(self, world: World) -> None:
         name, client = world.name(), world.client()
         await world.crashed(name, 30)
-        await refused_after(world, client, name, 0.05)
+        await refused_after(world, client, name, 0.2)  # in which every store has answered, on a busy machine too
         await world.until(lambda: waiters_are(world, name, 0))
 
     async def test_a_waiter_gets_the_lock_when_it_is_released(self, world: World) -> None:
