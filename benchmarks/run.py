@@ -18,6 +18,7 @@ import etcd_server
 import page
 import postgres_server
 import redis_server
+import zookeeper_server
 from locks import missing
 from rounds import FULL, QUICK
 
@@ -33,7 +34,9 @@ ETCD = ["etcd"]
 
 CONSUL = ["consul_cycle"]
 
-QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL]
+ZOOKEEPER = ["zookeeper"]
+
+QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL, *ZOOKEEPER]
 
 
 def main() -> None:
@@ -61,6 +64,9 @@ def main() -> None:
     if consul_server.program() is None:
         print(f"there is no consul, so this is left out: {', '.join(CONSUL)}", file=sys.stderr)
         chosen = [question for question in chosen if question not in CONSUL]
+    if not zookeeper_server.is_there():
+        print(f"there is no ZooKeeper, so this is left out: {', '.join(ZOOKEEPER)}", file=sys.stderr)
+        chosen = [question for question in chosen if question not in ZOOKEEPER]
     for question in chosen:
         ask(question, quick=args.quick)
 

@@ -403,3 +403,25 @@ def test_who_logs_in_has_nodes_that_nobody_else_can_touch(zookeeper: ZooKeeperSe
 def test_a_ttl_that_kazoo_cannot_keep_is_refused_before_anything_is_sent() -> None:
     with dibs.connect("zookeeper://nowhere.invalid") as client, pytest.raises(Misuse, match=r"less than 0\.75 seconds"):
         client.lock("a", ttl=0.5)
+
+
+def test_the_command_line_shows_breaks_and_guards(url: str) -> None:
+    with dibs.connect(url) as client:
+        lease = client.lock("a", note="nightly").acquire()
+        assert f"fence {lease.fence}" in command("show", "a", url=url)
+        assert "nightly" in command("ls", url=url)
+        assert "7" in command("run", "b", "--", sys.executable, "-c", "print(7)", url=url)
+        command("break", "a", "--fence", str(lease.fence), "--reason", "it hangs", url=url)
+        assert client.show("a").holder is None
+        with pytest.raises(dibs.LeaseLost):
+            lease.renew()
+
+
+def command(verb: str, *words: str, url: str) -> str:
+    """What `dibs` prints; it has nothing to complain about."""
+    options = [*words[:1], "--url", url, *words[1:]]
+    done = subprocess.run(
+        [sys.executable, "-m", "dibs", verb, *options], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

@@ -1,8 +1,8 @@
 """What one client has in its sessions: taking a place in line, proving that it is still there, giving it back.
 
-What grants or extends is decided by the leader with a quorum: the creation of a node, or a check that it is there. A
-server that was cut off from the others may answer reads for a while, and must not let anybody hold what the others
-have given to the next. Each request goes out with the reads that belong to it, so a step costs one round trip.
+A server that is cut off from the others may answer reads for a while, and must not let anybody hold what the others
+have given to the next. So a node is created, and a lease extended, by a write, which takes a quorum; and whose turn it
+is, is read after the leader was asked. Each request goes out with the reads that belong to it: one round trip a step.
 """
 
 from __future__ import annotations
@@ -131,8 +131,14 @@ class Places:
         return names if isinstance(made, tuple) else made
 
     async def _look(self, place: Place, until: float) -> object:
-        proof, names = await place.session.ask(until, together(check(place.node)), children(place.parent))
-        return names if proof == [True] else proof
+        """The list, as new as the leader's: a server that is cut off from it may show what has long been deleted.
+
+        A check by a quorum, as renewals have it, would be a write in the middle of each hand-over. A leader that the
+        others have left may answer for a moment yet, but gives nobody the place of another: who was ahead of us is
+        gone by the word of a quorum, and it is a whole timeout until our own session can end at the next leader.
+        """
+        asked, names = await place.session.ask(until, catch_up(place.parent), children(place.parent))
+        return asked if isinstance(asked, StoreUnavailable) else names
 
     async def _find(self, place: Place, until: float) -> None:
         """Look for the node of a request whose answer did not come: it has our guid, and is of our session."""
@@ -155,11 +161,11 @@ class Places:
         if place.watched != ahead:
             self._forget(place)
             place.watched = ahead
-        requests = [read(first), read(place.parent), read(ahead, place.call)]
-        *found, following = sure(await place.session.ask(until, *requests))
-        if not isinstance(following, Node):
+        others = [read(place.parent)] if first == ahead else [read(place.parent), read(first)]
+        parent, *found = sure(await place.session.ask(until, *others, read(ahead, place.call)))
+        if not isinstance(found[-1], Node):
             place.call()
-        return found
+        return found[0], parent
 
     async def _step_back(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
         """Leave nothing behind after a single try. What cannot be deleted now is deleted later."""
