@@ -96,8 +96,9 @@ class Session:
 
     def forget(self, path: str, watcher: Callable[[Any], None]) -> None:
         """Do not call *watcher* when *path* changes: nobody waits for it any more."""
-        with contextlib.suppress(KeyError):
-            self._client._data_watchers[path].discard(watcher)
+        watchers = self._client._data_watchers.get(path)
+        if watchers:
+            watchers.discard(watcher)
 
     async def close(self) -> None:
         """End the session, and with it all its nodes."""

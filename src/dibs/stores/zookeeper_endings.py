@@ -108,13 +108,11 @@ class Endings:
             self.tell(place.name, place.token, reason)
 
     def _session_ended(self, places: Places, place: Place) -> None:
-        if not place.granted:
+        if place.attended:
             place.call()  # a waiter lines up anew
-            if place.left or not place.attended:
-                places.drop(place)
             return
         places.drop(place)
-        if not place.left:
+        if place.granted and not place.left:
             places.remember(place.token, LossReason.SESSION_ENDED)
             self._tell(place, LossReason.SESSION_ENDED)
 

@@ -42,8 +42,11 @@ Answer = LossReason | StoreUnavailable | None
 UNTIL_CALLED = 5.0
 """Seconds after which a waiter asks again: it need not, the end of the one ahead calls it."""
 
-BATCH = 500
-"""Leases that are renewed by one request: with the longest names it has half of what a server accepts."""
+BATCH = 200
+"""Leases that are renewed by one request: with the longest names it has two thirds of what a server accepts."""
+
+GLANCE = 0.002
+"""Seconds between two looks whether a place is free of who looks after it right now."""
 
 REMEMBERED = 10_000
 """Tokens whose loss is remembered until somebody asks."""
@@ -56,7 +59,7 @@ class Places:
         self, sessions: Sessions, paths: Paths, runtime: Runtime, ring: Callable[[], None], *, private: bool
     ) -> None:
         self._sessions, self._paths, self._runtime, self._ring = sessions, paths, runtime, ring
-        self._private = private
+        self._private, self._mutex = private, runtime.mutex()
         self.all: dict[str, Place] = {}
         self.reasons: dict[str, LossReason] = {}
         """Why a token lost its lock; forgotten when its owner asks."""
@@ -66,34 +69,53 @@ class Places:
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
         """Take a place in line, and tell whether it is the first."""
         session = await self._sessions.serving(ask.ttl, until)
-        place = self.all.get(ask.token)
+        place = await self._attended(ask.token, until)
         if place is None:
             me = here(self._runtime.pid(), ask.name, ask.note)
             place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event(), self._ring)
             self.all[ask.token] = place
-        place.attended, place.left = True, False
+        place.left = False
         try:
-            return await self._ask(place, ask, until)
+            while True:
+                try:
+                    return await self._ask(place, ask, until)
+                except SessionEnded:  # and the next has begun
+                    place.gone()
         finally:
-            place.attended, place.seen_at = False, self._runtime.now()
+            self._leave(place)
 
     async def wait(self, token: str, within: float) -> None:
         """Wait until the one ahead is gone."""
-        place = self.all.get(token)
-        if place is None:
-            return
-        place.attended = True
-        try:
-            await place.called.wait(within)
-        finally:
-            place.attended, place.seen_at = False, self._runtime.now()
+        place = await self._attended(token, self._runtime.now() + within)
+        if place is not None:
+            try:
+                await place.called.wait(within)
+            finally:
+                self._leave(place)
+
+    async def _attended(self, token: str, until: float) -> Place | None:
+        """The place of *token*, which nobody else looks after until `_leave`: two would undo each other's work."""
+        while True:
+            with self._mutex:
+                place = self.all.get(token)
+                if place is None or not place.attended:
+                    if place is not None:
+                        place.attended = True
+                    return place
+            if self._runtime.now() >= until:
+                raise StoreUnavailable(place.session.source.shown, "another step for the same token is going on")
+            await self._runtime.sleep(GLANCE)
+
+    def _leave(self, place: Place) -> None:
+        place.attended, place.seen_at = False, self._runtime.now()
 
     async def _ask(self, place: Place, ask: Ask, until: float) -> Grant | Busy:
         line = await self._stand(place, until)
         turn = line.index(place.node.rpartition("/")[2])
-        if turn == 0:
+        place.granted = turn == 0
+        if place.granted:
             ttl = lease_of(place.session.timeout)
-            place.granted, place.ends_at = True, self._runtime.now() + ttl
+            place.ends_at = self._runtime.now() + ttl
             return Grant(place.fence, ttl)
         first, ahead = (f"{place.parent}/{line[index]}" for index in (0, turn - 1))
         found = await (self._watch if ask.queue else self._step_back)(place, first, ahead, until)
@@ -126,8 +148,10 @@ class Places:
         making = create(place.prefix, place.wanted, private=self._private)
         replies = session.send(*parents, making, children(place.parent))
         place.creating(replies, len(parents))
-        names = (await session.answers(replies, until))[-1]
+        *above, _, names = await session.answers(replies, until)
         made = place.settle()
+        if made is No.NODE:
+            sure(above)  # perhaps we may not create the parents
         return names if isinstance(made, tuple) else made
 
     async def _look(self, place: Place, until: float) -> object:
@@ -180,8 +204,9 @@ class Places:
         own, private = container(place.parent, private=self._private), self._private
         if not below:
             return [own]
-        folders = [lasting(path, private=private) for path in self._paths.above]
-        return [*folders, container(self._paths.space, private=private), own]
+        *folders, base = self._paths.above
+        above = [*(lasting(path, private=False) for path in folders), lasting(base, private=private)]
+        return [*above, container(self._paths.space, private=private), own]
 
     # --- renewing ----------------------------------------------------------------------------------------------
 
@@ -272,14 +297,14 @@ class Places:
 
     async def release(self, token: str, until: float) -> LossReason | None:
         """Delete the node; that of a holder together with writing down its fence."""
-        place = self.all.get(token)
+        place = await self._attended(token, until)
         if place is None:
             return self.reasons.pop(token, LossReason.TAKEN)
-        place.attended = place.left = True
+        place.left = True
         try:
             return await self._give_back(place, until)
         finally:
-            place.attended, place.seen_at = False, self._runtime.now()
+            self._leave(place)
 
     async def _give_back(self, place: Place, until: float) -> LossReason | None:
         place.settle()

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from dibs.core.client import Client
 from dibs.core.lease import Lease
-from dibs.errors import LossReason
+from dibs.errors import LossReason, StoreUnavailable
 from dibs.part import Part
 from dibs.runtime import Event, Runtime
 from dibs.stores.guarantees import Ability
@@ -158,7 +158,12 @@ class World:
     async def measured(self, attempt: Callable[[], Awaitable[float]], *, at_least: float, at_most: float) -> None:
         """Assert how many seconds *attempt* says it took. Too early is never right; late may be a busy machine."""
         for left in reversed(range(ATTEMPTS if self._scene.real else 1)):
-            took = await attempt()
+            try:
+                took = await attempt()
+            except StoreUnavailable:  # a server on a busy machine may need longer than the time that is measured
+                if not left:
+                    raise
+                continue
             assert took >= at_least - 0.001, f"took {took:.4f} s, which is less than {at_least:g} s"
             if took <= at_most:
                 return
