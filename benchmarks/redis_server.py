@@ -84,7 +84,7 @@ class RedisServer:
 
 
 class Plain:
-    """A connection that sends a command and reads its answer, a number or a text; nothing else is asked here."""
+    """A connection that sends a command and reads its answer: a number, a text or nothing."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection((HOST, port))
@@ -98,6 +98,8 @@ class Plain:
             raise RuntimeError(line.decode())
         if line[:1] != b"$":
             return line[1:-2].decode()
+        if line == b"$-1\r\n":
+            return None
         return self._file.read(int(line[1:]) + 2)[:-2].decode()
 
     def close(self) -> None:

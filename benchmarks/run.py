@@ -36,7 +36,10 @@ CONSUL = ["consul_cycle"]
 
 ZOOKEEPER = ["zookeeper"]
 
-QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL, *ZOOKEEPER]
+EVERYWHERE = ["idempotent"]
+"""About several stores, of which it leaves out those that are not there."""
+
+QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL, *ZOOKEEPER, *EVERYWHERE]
 
 
 def main() -> None:

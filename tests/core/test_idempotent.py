@@ -118,7 +118,7 @@ class TestIdempotent(CoreTests):
     async def test_a_result_that_cannot_be_kept_counts_as_done(self, world: World) -> None:
         """The work has been done, so it must not be done again; whoever asks for the result is told why."""
         client = world.client()
-        for result, why in ((object(), "could not be written"), ("x" * LONGEST_RECORD, "too large")):
+        for result, why in ((object(), "cannot be written as JSON"), ("x" * LONGEST_RECORD, "is the most")):
             key = world.name()
             with pytest.raises(Misuse):
                 await outcome(client, key, result)

@@ -26,7 +26,10 @@ class Codec(NamedTuple):
 class Call:
     """What entering an idempotent block gives: ``if not call.replayed: call.done(charge())``, then ``call.result``."""
 
-    __slots__ = ("_client", "_codec", "_fingerprint", "_keep", "_lease", "_outcome", "_result", "committed", "key")
+    __slots__ = (
+        *("_client", "_codec", "_fingerprint", "_keep", "_lease", "_outcome", "_record", "_result"),
+        *("committed", "key"),
+    )
 
     key: str
     """What the call is known by."""
@@ -37,6 +40,7 @@ class Call:
         self._lease: Lease | None = None
         self._outcome = Outcome("running", fingerprint, 1, None, b"")
         self._result: Any = None
+        self._record = b""
         self.committed = False
 
     @property
@@ -128,7 +132,7 @@ class Call:
         """The record that says it is done."""
         if not self.is_done():
             self._set(None)
-        return self._outcome.to_bytes()
+        return self._record
 
     def failure(self, error: BaseException) -> bytes:
         """The record that says it failed."""
@@ -141,14 +145,17 @@ class Call:
 
     def _set(self, result: Any) -> None:
         self._result = result
-        done = self._outcome._replace(state=DONE, error=None, result=b"")
-        self._outcome = done._replace(error="it could not be written as bytes")
-        data = self._codec.dump(result)
-        if not isinstance(data, bytes):
-            raise Misuse(f"dump() of the call {self.key!r} returned {type(data).__name__}: it has to return bytes")
-        self._outcome = done._replace(error="it was too large")
-        checked_record(done._replace(result=data).to_bytes(), self.key)
-        self._outcome = done._replace(result=data)
+        try:
+            data = self._codec.dump(result)
+            if not isinstance(data, bytes):
+                raise Misuse(f"dump() of the call {self.key!r} returned {type(data).__name__}: it has to return bytes")
+            outcome = self._outcome._replace(state=DONE, error=None, result=data)
+            self._record = checked_record(outcome.to_bytes(), self.key)
+        except BaseException as exc:  # the work is done all the same, and not to be done again
+            self._outcome = self._outcome._replace(state=DONE, error=shortened(exc), result=b"")
+            self._record = self._outcome.to_bytes()
+            raise
+        self._outcome = outcome
 
     async def _commit(self, session: Session, result: Any) -> None:
         lease = self.lease
@@ -158,10 +165,18 @@ class Call:
         before = self._outcome
         try:
             self._set(result)
-            reason = await self._client.store.finish_on(session, lease.claim, self._outcome.to_bytes(), self._keep)
+            reason = await self._client.store.finish_on(session, lease.claim, self._record, self._keep)
             if reason is not None:
-                raise LeaseLost(self.key, lease.fence, reason)
+                lost = LeaseLost(self.key, lease.fence, reason)
+                lost.add_note(_SNAPSHOT)
+                raise lost
         except BaseException:  # the work is undone with its transaction, so it does not count as done
             self._outcome = before
             raise
         self.committed = True
+
+
+_SNAPSHOT = (
+    "or the transaction does not see the lease: one that is not READ COMMITTED has to begin after the call, "
+    "in the block"
+)

@@ -14,6 +14,9 @@ from dibs.holder import Record
 
 DONE, FAILED = "done", "failed"
 
+_line = json.JSONEncoder(separators=(",", ":")).encode
+_sorted = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+
 LONGEST_ERROR = 500
 """Characters of an error that are kept."""
 
@@ -32,8 +35,9 @@ class Outcome(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Write it."""
-        facts = {"idempotent": 1, **self._asdict(), "result": len(self.result)}
-        return json.dumps(facts, separators=(",", ":")).encode() + b"\n" + self.result
+        state, fingerprint, attempt, error, result = self
+        facts = {"idempotent": 1, "state": state, "fingerprint": fingerprint, "attempt": attempt, "error": error}
+        return _line({**facts, "result": len(result)}).encode() + b"\n" + result
 
 
 def read(record: Record) -> Outcome:
@@ -66,7 +70,7 @@ def fingerprint_of(about: Any) -> str | None:
 def to_json(value: Any, what: str = "the result") -> bytes:
     """Write *value* as JSON, always in the same way."""
     try:
-        return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+        return _sorted(value).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise Misuse(f"{what} cannot be written as JSON ({exc}): {_shown(value)}") from exc
 

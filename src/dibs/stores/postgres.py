@@ -156,7 +156,7 @@ class PostgresStore(Store):
         await self._port.do(until, [Call(sql.ATTACH, values)], token=claim.token)
 
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
-        """One upsert if the lock is free, nobody waits, and there is no record."""
+        """One statement if there is a record, or the lock is free and nobody waits."""
         until = self._runtime.now() + within
         try:
             return await self._records.grant(ask, after, until)

@@ -39,16 +39,37 @@ def _changed(name: str, statement: Statement, old: str, new: str) -> Statement:
     return Statement(name, sql.replace(old, new))
 
 
-TAKE_UNLESS_RECORDED = _changed(
-    "take_unless", TAKE, "WHERE NOT l.waiting", f"WHERE NOT {RECORDED.format(after='$9')} AND NOT l.waiting"
-)
+_RECORD = f"""l.name, l.record_fence, encode(l.record, 'hex'), extract(epoch FROM l.record_at)::float8,
+    extract(epoch FROM l.record_ends_at - {NOW})::float8"""
+
+
+def _take() -> Statement:
+    """The upsert, and before it a look: where there is a record nothing is locked, and nothing written.
+
+    The condition of the update looks once more: it sees the newest version of the row, also after a wait for it.
+    """
+    sql = TAKE.sql.decode()
+    for old, new in (
+        ("VALUES ($1, $2, $3,", "SELECT $1::text, $2::text, $3::text,"),
+        ("$5, $6::int, $7, $8)", "$5::text, $6::int, $7::text, $8::text WHERE NOT EXISTS (SELECT FROM found)"),
+        ("WHERE NOT l.waiting", f"WHERE NOT {RECORDED.format(after='$9')} AND NOT l.waiting"),
+    ):
+        assert sql.count(old) == 1, (old, sql)
+        sql = sql.replace(old, new)
+    found = f"""SELECT {_RECORD} FROM dibs_lease AS l
+        WHERE namespace = $1 AND name = $2 AND {RECORDED.format(after="$9")}"""
+    return Statement(
+        "take_unless",
+        f"""WITH found (name, fence, data, at, ends) AS ({found}), taken AS ({sql})
+        SELECT name, fence, data, at, ends FROM found UNION ALL SELECT NULL, fence, NULL, NULL, NULL FROM taken""",
+    )
+
+
+TAKE_UNLESS_RECORDED = _take()
 
 DECIDE_UNLESS_RECORDED = _changed(
     "decide_unless", DECIDE, "OR l.fence <", f"OR NOT {RECORDED.format(after='$9')} AND l.fence <"
 )
-
-_RECORD = f"""l.name, l.record_fence, encode(l.record, 'hex'), extract(epoch FROM l.record_at)::float8,
-    extract(epoch FROM l.record_ends_at - {NOW})::float8"""
 
 FIND = Statement(
     "record",
@@ -113,7 +134,7 @@ class Records:
         self._asking, self._runtime = asking, runtime
 
     async def grant(self, ask: Ask, after: int, until: float) -> Grant | Busy | Record:
-        """One upsert if the lock is free, nobody waits, and there is no record; else a look, or a decision."""
+        """One statement if there is a record, or the lock is free and nobody waits; else a look, or a decision."""
         if not ask.queue:
             found = await self._take(ask, after, until) or await self._look(ask, after, until)
             if found is not None:
@@ -155,10 +176,12 @@ class Records:
         [rows] = await self._asking.port.do(until, [Call(FORGET, (*self._asking.name(name), number(fence)))])
         return bool(rows)
 
-    async def _take(self, ask: Ask, after: int, until: float) -> Grant | None:
+    async def _take(self, ask: Ask, after: int, until: float) -> Grant | Record | None:
         values = (*self._asking.taking(ask), number(after))
         [rows] = await self._asking.port.do(until, [Call(TAKE_UNLESS_RECORDED, values)], token=ask.token)
-        return Grant(int(rows[0][0] or 0), ask.ttl) if rows else None
+        if not rows:
+            return None
+        return Grant(int(rows[0][1] or 0), ask.ttl) if rows[0][0] is None else _shown(rows[0])
 
     async def _look(self, ask: Ask, after: int, until: float) -> Busy | Record | None:
         """The record, or who else has it; None if that takes a decision."""

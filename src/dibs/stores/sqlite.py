@@ -124,7 +124,7 @@ class SQLiteStore(Store):
         await self._port.call(within, sqlite_keep.detach, claim)
 
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
-        """One statement if the lock is free, nobody waits, and there is no record."""
+        """A look; and one statement that looks again, if the lock is free, nobody waits, and there is no record."""
         return await self._port.call(within, sqlite_records.grant_unless_recorded, ask, after)
 
     async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
