@@ -31,6 +31,10 @@ SHORTEST_TTL = 0.1
 _ROOTS = itertools.count(1)
 
 
+ELECTION = 60.0
+"""Seconds for a server to open its log, to elect itself or another, and to write, on a busy machine."""
+
+
 class ConsulServer:
     """One agent, until the end of the ``with`` block; alone in development mode, unless it is to *join* others.
 
@@ -95,7 +99,7 @@ class ConsulServer:
     def start(self) -> Self:
         """Start it with the data that is there, and wait until it answers."""
         self.begin()
-        self.process.until(self.has_leader)
+        self.process.until(self.has_leader, ELECTION)
         return self
 
     @property
@@ -134,7 +138,7 @@ class ConsulServer:
         headers = {"X-Consul-Token": token or (MASTER if "acl" in self._config else "")}
         request = urllib.request.Request(f"http://{HOST}:{self.port}{where}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=5) as answer:
                 said = answer.read()
         except urllib.error.HTTPError as error:
             if error.code == 404:
@@ -198,7 +202,7 @@ class ConsulTrio:
                 server.begin()
                 self._stack.push(server)
             for server in self.servers:
-                server.process.until(server.has_leader)
+                server.process.until(server.has_leader, ELECTION)
         except BaseException:
             self._stack.close()
             raise
@@ -237,7 +241,7 @@ class ConsulTrio:
             yield
         finally:
             server.begin()
-            until(self.has_healed, "all three serve again")
+            until(self.has_healed, "all three serve again", ELECTION)
 
     def has_healed(self) -> bool:
         """Whether each of them can write."""

@@ -60,10 +60,10 @@ class Process:
         if self._guard.poll() is None:
             self._guard.communicate(b"\n")
 
-    def until(self, ready: Callable[[], bool]) -> None:
+    def until(self, ready: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Wait until *ready*, which may raise `OSError` so far; fail if it ends, or after a long time."""
         last: object = None
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while self.runs and time.monotonic() < end:
             try:
                 if ready():

@@ -256,6 +256,24 @@ class TestUnknown:
             until(lambda: proxy.connections == 0, "what was held back has arrived")
             assert isinstance(run(other.grant(ask._replace(token="c" * 32), 5)), Grant)
 
+    def test_a_grant_that_arrives_after_its_asker_was_told_busy_is_refused(
+        self, consul: ConsulServer, fault_proxy: Proxied
+    ) -> None:
+        """A try that is answered leaves nothing to give back, so nobody would."""
+        proxy = fault_proxy(consul)
+        both = consul.url.replace("consul://", f"consul://127.0.0.1:{proxy.port},")
+        with closing_store(both) as store, closing_store(consul.url) as other:
+            assert isinstance(run(store.grant(Ask("other", "a" * 32, 30, "", False), 5)), Grant)
+            ask = Ask("late", "b" * 32, 30, "", False)
+            with proxy.black_hole("requests"):
+                with pytest.raises(OutcomeUnknown):
+                    run(store.grant(ask, 0.2))
+                assert isinstance(run(other.grant(ask._replace(token="c" * 32), 5)), Grant)
+                assert isinstance(run(store.grant(ask, 5)), Busy)
+                assert run(other.release(ask.name, "c" * 32, 5)) is None
+            until(lambda: proxy.connections == 0, "what was held back has arrived")
+            assert isinstance(run(other.grant(ask._replace(token="d" * 32), 5)), Grant)
+
     def test_cancels_leave_no_keys_and_no_sessions(self, consul: ConsulServer) -> None:
         """At any moment: in the first acquire of a client, in a wait, in a release, in a renewal."""
 

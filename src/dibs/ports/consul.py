@@ -98,7 +98,7 @@ class Agent:
                 f"{answer.server} refuses a session of {wanted['TTL']}: {_text(answer)}; take a longer ttl, or set "
                 "min_ttl in the URL to what the servers have as session_ttl_min"
             )
-        return str(answer.json()["ID"])
+        return str(_object(answer)["ID"])
 
     async def renew_session(self, session: str, within: float) -> bool:
         """Let its ttl count from now; False if it is not there any more."""
@@ -151,7 +151,7 @@ class Agent:
         return answer
 
     def _outcome(self, answer: Answer) -> list[Entry] | Refused:
-        said = answer.json()
+        said = _object(answer)
         if answer.status == 409:
             return Refused({error["OpIndex"]: error["What"] for error in said["Errors"]})
         return [_entry(result["KV"]) for result in said["Results"] or ()]
@@ -177,6 +177,14 @@ def wall_clock() -> float:
 def _entry(found: Mapping[str, Any]) -> Entry:
     value = b64decode(found["Value"] or "")
     return Entry(found["Key"], value, found.get("Session", ""), found["CreateIndex"], found["ModifyIndex"])
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    """What was answered; whoever stands between us and the agent may have said something else."""
+    said = answer.json()
+    if not isinstance(said, dict):
+        raise OutcomeUnknown(answer.server, f"it answered what is no answer of Consul: {_text(answer)[:100]!r}")
+    return said
 
 
 def _text(answer: Answer) -> str:

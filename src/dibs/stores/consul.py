@@ -37,7 +37,7 @@ CLOSED = "the session of the last holder ended, and Consul keeps the lock closed
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> ConsulStore:
     """``consul://host1:8500,host2/root`` and ``consuls://``, with TLS."""
-    source, found, path = from_url(url, kind="consul", port=8500, tls=url.startswith("consuls"), ours=NAMES)
+    source, found, path = from_url(url, kind="consul", port=8500, tls=url.lower().startswith("consuls:"), ours=NAMES)
     root = path.strip("/") or ROOT
     if source.user:
         raise Misuse(f"{shown(url)}: a token of Consul stands after a colon, as in consul://:TOKEN@host")

@@ -40,6 +40,9 @@ ROUNDS = 4
 MOST_SKIPPED = 40
 """Tickets that one grant takes away: a transaction of Consul has at most 64 operations."""
 
+REMEMBERED = 4096
+"""Names of which something is remembered: it saves requests, and nothing depends on it."""
+
 STAMP, TURN = 0, 2
 """Places of operations in the transaction that takes."""
 
@@ -47,12 +50,11 @@ STAMP, TURN = 0, 2
 class Attempt:
     """One ask on its way to a grant."""
 
-    __slots__ = ("alone", "ask", "called", "keys", "session", "ticket", "unsure", "value", "watched")
+    __slots__ = ("alone", "ask", "called", "keys", "session", "ticket", "unsure", "watched")
 
     def __init__(self, ask: Ask, keys: Keys) -> None:
         self.ask, self.keys = ask, keys
         self.session: Session | None = None
-        self.value = b""
         self.unsure = False  # whether something was sent of which nobody knows whether it was carried out
         self.ticket = 0  # its index; 0 if there is none
         self.watched: Entry | None = None  # what it waits for
@@ -104,7 +106,7 @@ class Taking:
         """Wait until the ticket before ours is gone, or the lock itself."""
         until, attempt = self._runtime.now() + within, self._attempts.get(ask.token)
         if attempt is None or attempt.watched is None or attempt.session is None:
-            await self._runtime.sleep(min(within, DELAY_LOOK))
+            await self._runtime.sleep(within)
             return
         if await self._sessions.ready(ask.ttl, until) is attempt.session:
             left = min(until - self._runtime.now(), ask.ttl / 2)  # then the session is due
@@ -174,17 +176,29 @@ class Taking:
     async def _first_look(self, attempt: Attempt, until: float) -> View | None:
         """Who asks for the first time, or was called, just tries."""
         called, attempt.called = attempt.called, False
-        if attempt.unsure or (attempt.ticket and not called):
+        if attempt.unsure and attempt.session is not None:
+            return await self._resolved(attempt, attempt.session, until)
+        if attempt.ticket and not called:
             return await self.look(attempt.keys, until)
         return None
+
+    async def _resolved(self, attempt: Attempt, session: Session, until: float) -> View | None:
+        """What there is, once nothing that was sent before can be carried out any more; None if the session is gone.
+
+        A later answer, also "busy", counts for all that was asked with the token: so it must not be overtaken.
+        """
+        answer = await self._sessions.restamp(session, until, seen(attempt.keys.all))
+        attempt.unsure = False
+        if not isinstance(answer, list):
+            return None
+        found = view(attempt.keys, answer)
+        attempt.ticket = found.ticket_of(attempt.ask.token)
+        return found
 
     async def _session(self, attempt: Attempt, until: float) -> Session:
         session = await self._sessions.ready(attempt.ask.ttl, until)
         if attempt.session is not session:  # the first, or the last has ended, and our ticket with it
-            attempt.session, attempt.ticket, attempt.unsure = session, 0, False
-            who = here(self._runtime.pid(), attempt.ask.name, attempt.ask.note)
-            me = {"host": who.host, "pid": who.pid, "user": who.user, "note": who.note, "since": wall_clock()}
-            attempt.value = packed(token=attempt.ask.token, delay=session.delay, **me)
+            attempt.session, attempt.ticket = session, 0
         return session
 
     def _may_take(self, attempt: Attempt, found: View) -> bool:
@@ -207,7 +221,10 @@ class Taking:
             turn = unchanged(attempt.key, attempt.ticket)
         else:
             turn = absent(keys.waits) if waits is None else unchanged(keys.waits, waits.modified)
-        take = [locked(keys.held, session.id, attempt.value), written(keys.last, packed(token=attempt.ask.token))]
+        take = [
+            locked(keys.held, session.id, self._facts(attempt, session)),
+            written(keys.last, packed(token=attempt.ask.token)),
+        ]
         ops = [unchanged(session.key, session.stamp), free, turn, *take]
         ops += [deleted(ticket.key) for ticket in ahead[:MOST_SKIPPED]]
         if attempt.ticket:
@@ -215,14 +232,20 @@ class Taking:
         alone = attempt.alone if found is None else _alone(attempt, found)
         return ops + (_opened(keys, alone) if alone else [])
 
+    def _facts(self, attempt: Attempt, session: Session) -> bytes:
+        """Who we are, as others see it in the value of what we lock."""
+        who = here(self._runtime.pid(), attempt.ask.name, attempt.ask.note)
+        me = {"host": who.host, "pid": who.pid, "user": who.user, "note": who.note, "since": wall_clock()}
+        return packed(token=attempt.ask.token, delay=session.delay, **me)
+
     async def _send(self, attempt: Attempt, ops: list[Op], until: float) -> list[Entry] | Refused:
-        was, attempt.unsure = attempt.unsure, True
+        attempt.unsure = True  # whoever is cancelled in it does not come to know
         try:
             answer = await self._agent.txn(ops, until - self._runtime.now(), strand=attempt.ask.token)
         except StoreUnavailable as error:
-            attempt.unsure = was or isinstance(error, OutcomeUnknown)
+            attempt.unsure = isinstance(error, OutcomeUnknown)
             raise
-        attempt.unsure = was  # an earlier one may still be carried out
+        attempt.unsure = False
         return answer
 
     def _taken(self, attempt: Attempt, session: Session, answer: list[Entry]) -> Grant:
@@ -245,15 +268,17 @@ class Taking:
         if not attempt.ask.queue or attempt.ticket:
             return await self.look(attempt.keys, until)
         keys, ask = attempt.keys, attempt.ask
-        ticket = [locked(attempt.key, session.id, attempt.value), written(keys.waits, packed(token=ask.token))]
+        ticket = [
+            locked(attempt.key, session.id, self._facts(attempt, session)),
+            written(keys.waits, packed(token=ask.token)),
+        ]
         stamp = session.stamp
         answer = await self._send(attempt, [unchanged(session.key, stamp), *ticket, seen(keys.all)], until)
         if isinstance(answer, Refused):
             await self._learn(attempt, session, stamp, answer, until)
             return None
         found = view(keys, answer)
-        mine = found.ticket_of(ask.token)
-        attempt.ticket = mine.modified if mine is not None else 0
+        attempt.ticket = found.ticket_of(ask.token)
         return found
 
     # --- how it ends ---------------------------------------------------------------------------------------
@@ -265,8 +290,7 @@ class Taking:
             self._crowds.discard(ask.name)
         self._attempts.pop(ask.token, None)
         if self._holdings.get(ask.token) is None:
-            held = (ask.name, ask.token, attempt.keys, session, attempt.value, fence, index, attempt.unsure)
-            self._holdings.add(Holding(*held), ask.ttl)
+            self._holdings.add(Holding(ask.name, ask.token, attempt.keys, session, fence, index), ask.ttl)
         return Grant(fence, ask.ttl)
 
     def _busy(self, attempt: Attempt, found: View | None, delayed: bool) -> Busy:
@@ -276,7 +300,7 @@ class Taking:
         if found is None:
             return Busy(None, DELAY_LOOK)
         if ask.queue:
-            self._crowds.add(ask.name)
+            self._note(ask.name)
         ahead = found.ahead_of(ask.token)
         attempt.watched = ahead[-1] if ahead else found.held
         attempt.alone = _alone(attempt, found)
@@ -287,6 +311,12 @@ class Taking:
             left = max(0.0, self._delays.get(ask.name, 0.0) - now)
             return Busy(None, max(left, DELAY_LOOK), _DELAYED + (f" for about {left:.0f} s more" if left >= 1 else ""))
         return Busy(holder, PATIENCE if found.is_free else SECOND_LOOK if len(ahead) == 1 else LONG)
+
+    def _note(self, name: str) -> None:
+        for noted in (self._crowds, self._delays, self._free_since):
+            if len(noted) >= REMEMBERED:
+                noted.clear()
+        self._crowds.add(name)
 
     def _forget(self, name: str) -> None:
         self._free_since.pop(name, None)

@@ -29,15 +29,12 @@ REMEMBERED = 10_000
 class Holding:
     """One grant."""
 
-    __slots__ = ("ends_at", "fence", "index", "keys", "name", "session", "token", "unsure", "value")
+    __slots__ = ("ends_at", "fence", "index", "keys", "name", "session", "token")
 
-    def __init__(
-        self, name: str, token: str, keys: Keys, session: Session, value: bytes, fence: int, index: int, unsure: bool
-    ) -> None:
-        self.name, self.token, self.keys, self.session, self.value = name, token, keys, session, value
+    def __init__(self, name: str, token: str, keys: Keys, session: Session, fence: int, index: int) -> None:
+        self.name, self.token, self.keys, self.session = name, token, keys, session
         self.fence = fence
         self.index = index  # of the key as it is now: another process that attaches to the lease writes it anew
-        self.unsure = unsure  # whether an earlier ask may still be carried out
         self.ends_at = 0.0
 
 
@@ -88,9 +85,7 @@ class Holdings:
         """It is over, and its owner did not end it."""
         if self._all.pop(holding.token, None) is None:
             return
-        while len(self._reasons) >= REMEMBERED:
-            self._reasons.pop(next(iter(self._reasons)))
-        self._reasons[holding.token] = reason
+        self._remember(holding.token, reason)
         if self.tell is not None:
             self.tell(holding.name, holding.token, reason)
 
@@ -134,6 +129,11 @@ class Holdings:
     async def _end(self, holding: Holding) -> None:
         if await self._give_up(holding):
             self._all.pop(holding.token, None)
-            self._reasons[holding.token] = LossReason.EXPIRED
+            self._remember(holding.token, LossReason.EXPIRED)
         else:
             holding.ends_at = self._runtime.now() + AGAIN
+
+    def _remember(self, token: str, reason: LossReason) -> None:
+        while len(self._reasons) >= REMEMBERED:
+            self._reasons.pop(next(iter(self._reasons)))
+        self._reasons[token] = reason

@@ -97,6 +97,7 @@ class Keeping:
         if held is None or found.fence != claim.fence:
             return self._lost(claim.token, found)
         if unpacked(held.value).get("own", 0) >= claim.ttl:
+            self._holdings.drop(claim.token)  # what we knew of it is not so any more
             alive = await self._agent.renew_session(held.session, until - self._runtime.now())
             return None if alive else LossReason.TAKEN
         return None if await self._move(claim, held, until) else self._lost(claim.token, found)
@@ -141,16 +142,11 @@ class Keeping:
         if index is None:
             return
         self._holdings.drop(claim.token)
-        self._holdings.add(
-            Holding(claim.name, claim.token, keys, session, value, claim.fence, index, unsure=False), claim.ttl
-        )
+        self._holdings.add(Holding(claim.name, claim.token, keys, session, claim.fence, index), claim.ttl)
         await self.end_own(held, until)
 
     async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
         """Let *held* have a session of its own."""
-        holding = self._holdings.get(claim.token)
-        if holding is not None and holding.unsure:  # nobody will remember that an earlier ask may come
-            await self._sessions.restamp(holding.session, until)
         own = await self._sessions.own(claim.ttl, until)
         value = packed(**{**unpacked(held.value), "own": claim.ttl})
         try:
@@ -194,11 +190,8 @@ class Keeping:
 
     async def _give_back(self, holding: Holding, until: float) -> bool:
         ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
-        if holding.unsure and not holding.session.ended:
-            answer = await self._sessions.restamp(holding.session, until, *ops, again=False)
-        else:
-            answer = await self._agent.txn(ops, until - self._runtime.now(), strand=holding.token)
-        return isinstance(answer, list)
+        answer = await self._agent.txn(ops, until - self._runtime.now(), strand=holding.token)
+        return not isinstance(answer, Refused)
 
     async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
         """Whose grant we do not know, or whose key has changed."""

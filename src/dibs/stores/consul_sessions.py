@@ -84,15 +84,13 @@ class Sessions:
         session.sent_at = max(session.sent_at, sent_at)
         return True
 
-    async def restamp(
-        self, session: Session, until: float, *ops: Op, again: bool = True
-    ) -> list[Entry] | Refused | None:
+    async def restamp(self, session: Session, until: float, *ops: Op) -> list[Entry] | Refused | None:
         """Void whatever was sent with this session and not carried out so far, and do *ops*; None if it has ended.
 
-        *again* says that doing *ops* twice is the same as once.
+        Doing *ops* twice has to be the same as once.
         """
         stamp = locked(session.key, session.id, packed(token=self._runtime.token()))
-        answer = await self._agent.txn([stamp, *ops], until - self._runtime.now(), again=again)
+        answer = await self._agent.txn([stamp, *ops], until - self._runtime.now(), again=True)
         if isinstance(answer, Refused):
             if not answer.by_session:
                 return answer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dibs.holder import Eviction, Holder, LockState
-from dibs.ports.consul import Entry
+from dibs.ports.consul import Entry, wall_clock
 from dibs.stores.consul_keys import Keys
 from dibs.stores.consul_txn import unpacked
 
@@ -48,9 +48,9 @@ class View(NamedTuple):
                 return self.line[:place]
         return self.line
 
-    def ticket_of(self, token: str) -> Entry | None:
-        """Its ticket."""
-        return next((ticket for ticket in self.line if ticket.key.rpartition("/")[2] == token), None)
+    def ticket_of(self, token: str) -> int:
+        """The index of its ticket; 0 if it has none."""
+        return next((ticket.modified for ticket in self.line if ticket.key.rpartition("/")[2] == token), 0)
 
     def was_evicted(self, token: str) -> bool:
         """Whether the last that was broken is the grant of *token*."""
@@ -86,7 +86,7 @@ def person(name: str, entry: Entry, fence: int) -> Holder:
     facts = unpacked(entry.value)
     if not facts:
         note = "not a lock of dibs: another program locked the key with a session of its own"
-        return Holder(name, fence, "unknown", 0, "unknown", note, 0.0, None)
+        return Holder(name, fence, "unknown", 0, "unknown", note, wall_clock(), None)
     who = (facts.get("host", "unknown"), facts.get("pid", 0), facts.get("user", "unknown"), facts.get("note", ""))
     return Holder(name, fence, *who, facts.get("since", 0.0), None)
 
