@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dibs
+import postgres_peers
 from crew import partner
 from page import Aim, Answer, micros, millis, table, times
 from postgres_locks import ADVISORY, BARE, BARE_ASYNC, FENCED, ROWS, ROWS_ASYNC, SESSION, Guard, opened
@@ -40,7 +41,7 @@ def measure(_folder: Path, scale: Scale) -> Answer:
 
 def _cycles(server: PostgresServer, scale: Scale) -> tuple[str, list[Aim]]:
     """Take a free lock and give it back: client and server on one core."""
-    kinds = [BARE, ROWS, BARE_ASYNC, ROWS_ASYNC, ADVISORY, FENCED, SESSION]
+    kinds = [BARE, ROWS, BARE_ASYNC, ROWS_ASYNC, ADVISORY, FENCED, SESSION, *postgres_peers.present()]
     server.run_on({0})
     with contextlib.ExitStack() as stack:
         guards = {kind: stack.enter_context(opened(kind, server.url)) for kind in kinds}
@@ -75,7 +76,7 @@ def _block(guard: Guard, seconds: float) -> Callable[[], list[float]]:
 def _handoffs(server: PostgresServer, scale: Scale) -> tuple[str, Aim]:
     """From a release in one process until a waiter in another has the lock."""
     count = 10 if scale.quick else 30
-    kinds = [ADVISORY, SESSION, ROWS]
+    kinds = [ADVISORY, SESSION, ROWS, *postgres_peers.present()]
     server.run_on({0, 1})
     runs = {kind: functools.partial(handoffs, kind, server.port, count) for kind in kinds}
     found = interleaved(runs, scale.rounds)

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 import dibs
+import postgres_peers
 
 Guard = Callable[[], AbstractContextManager[object]]
 
@@ -70,6 +71,10 @@ class BareLock:
 @contextlib.contextmanager
 def opened(kind: str, url: Callable[[str, str], str]) -> Iterator[Guard]:
     """The lock of one *kind*; *url* makes the URL for a scheme and options."""
+    if kind in postgres_peers.MODULES:
+        with postgres_peers.opened(kind, int(url("postgresql", "").rpartition(":")[2].partition("/")[0])) as guard:
+            yield guard
+        return
     if kind in {ROWS, ROWS_ASYNC, SESSION}:
         scheme = "postgresql+advisory" if kind == SESSION else "postgresql"
         with dibs.connect(url(scheme, "?synchronous_commit=off" if kind == ROWS_ASYNC else "")) as client:
