@@ -7,10 +7,11 @@ The statements, and why they are safe, are in `postgres_grant` and `postgres_kee
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record, here
+from dibs.part import part_of
 from dibs.ports.caller import Session
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
@@ -20,13 +21,19 @@ from dibs.ports.postgres_statement import Call, Statement
 from dibs.ports.postgres_values import number, numbers, text, texts
 from dibs.runtime import Runtime
 from dibs.stores import postgres_keep as sql
-from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
+from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import Asking, who_broke
-from dibs.stores.postgres_facts import holder, state
+from dibs.stores.postgres_facts import holder, parts, state
 from dibs.stores.postgres_options import Options, options_from
+from dibs.stores.postgres_parts import HOLDERS as HOLDERS_OF_PARTS
+from dibs.stores.postgres_parts import SHOW as SHOW_PARTS
 from dibs.stores.postgres_records import Records, finish_on
 from dibs.stores.postgres_schema import hello
+from dibs.stores.postgres_sharing import Sharing
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
+
+Answer: TypeAlias = LossReason | StoreUnavailable | None
+"""What became of one claim, or why it is not known."""
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> PostgresStore:
@@ -61,10 +68,6 @@ class PostgresStore(Store):
         ),
         partition=Promise(Effect.FENCED, "The holder is told in time; others get the lock after the ttl."),
         clock_jump=Promise(Effect.FENCED, "A server's clock that jumps ahead ends leases early."),
-        cannot={
-            Ability.SHARED: "not in this version of dibs; take sqlite: or memory:",
-            Ability.SEMAPHORE: "not in this version of dibs; take sqlite: or memory:",
-        },
     )
     shortest_ttl: ClassVar[float] = 0.05
 
@@ -75,27 +78,43 @@ class PostgresStore(Store):
         self._port = Port(source, runtime, self._greet, options.connections)
         self._ear = Ear(self._port.open, runtime)
         self._asking = Asking(self._port, self._ear, runtime, namespace)
+        self._sharing = Sharing(self._asking, runtime)
         self._records = Records(self._asking, runtime)
 
     def __repr__(self) -> str:
         return f"<PostgresStore {self._shown} namespace={self._namespace!r}>"
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
-        """One upsert if the lock is free and nobody waits."""
-        until = self._runtime.now() + within
+        """One upsert if the lock is free and nobody waits; one transaction for a part."""
+        until, part = self._runtime.now() + within, part_of(ask.token)
         try:
-            return await self._asking.grant(ask, until)
+            return await (self._asking.grant(ask, until) if part is None else self._sharing.grant(ask, part, until))
         except OutcomeUnknown:
             # The connection broke, perhaps in the commit. The same token may ask again, and is told what became of it.
             if self._is_late(until, within):
                 raise
-            return await self._asking.grant(ask, until)
+            return await (self._asking.grant(ask, until) if part is None else self._sharing.grant(ask, part, until))
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One statement for all; those whose row somebody else keeps locked are asked for once more, one by one."""
         if not claims:
             return []
         until = self._runtime.now() + within
+        parts = [claim for claim in claims if part_of(claim.token) is not None]
+        if parts:
+            return await self._renew_with_parts(claims, parts, until, within)
+        return self._settled(await self._renew_whole(claims, until, within))
+
+    async def _renew_with_parts(
+        self, claims: Sequence[Claim], parts: Sequence[Claim], until: float, within: float
+    ) -> list[LossReason | None]:
+        """One statement for the parts, and what is done for the others."""
+        whole = [claim for claim in claims if part_of(claim.token) is None]
+        fates = iter([self._fate(*row[1:]) for row in await self._sharing.renew(parts, until)])
+        others = iter(await self._renew_whole(whole, until, within) if whole else [])
+        return self._settled([next(others if part_of(claim.token) is None else fates) for claim in claims])
+
+    async def _renew_whole(self, claims: Sequence[Claim], until: float, within: float) -> list[Answer]:
         try:
             answers = await self._renew(sql.RENEW_FREE, claims, until)
         except OutcomeUnknown:  # an idle connection had ended, perhaps; to renew twice is to renew
@@ -106,19 +125,19 @@ class PostgresStore(Store):
         for done, index in enumerate(locked):
             share = (until - self._runtime.now()) / (len(locked) - done)
             answers[index] = await self._renew_one(claims[index], share)
-        return self._settled(answers)
+        return answers
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One update, and one NOTIFY if somebody waits."""
         until = self._runtime.now() + within
         try:
-            return await self._asking.release(name, token, until)
+            return await self._release(name, token, until)
         except OutcomeUnknown:
             # An idle connection had ended, perhaps, and nothing was carried out. If it was, who asks again is told that
             # the token holds nothing, and nobody can say any more whether it did.
             if self._is_late(until, within):
                 raise
-            reason = await self._asking.release(name, token, until)
+            reason = await self._release(name, token, until)
             if reason in {None, LossReason.EVICTED}:
                 return reason
             raise
@@ -135,25 +154,29 @@ class PostgresStore(Store):
         [rows] = await self._port.do(until, [Call(sql.EVICT, values)])
         if rows and rows[0][0] == "t":
             await asking.wake(name, until)
-        return bool(rows)
+        return bool(rows) or await self._sharing.evict(name, fence, reason, until)
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Those whose lease runs."""
         values = (self._asking.space, text(prefix))
-        [rows] = await self._port.do(self._runtime.now() + within, [Call(sql.HOLDERS, values)])
-        return sorted((holder(row) for row in rows), key=lambda holder: holder.name)
+        calls = [Call(sql.HOLDERS, values), Call(HOLDERS_OF_PARTS, values)]
+        whole, several = await self._port.do(self._runtime.now() + within, calls)
+        return sorted([*map(holder, whole), *parts(several)], key=lambda holder: (holder.name, holder.fence))
 
     async def show(self, name: str, within: float) -> LockState:
         """The row, the queue, and the last eviction."""
         values = self._asking.name(name)
-        calls = [Call(sql.SHOW, values), Call(sql.WAITERS, values)]
+        calls = [Call(sql.SHOW, values), Call(sql.WAITERS, values), Call(SHOW_PARTS, values)]
         return state(name, *await self._port.do(self._runtime.now() + within, calls))
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Put this process's facts into the row."""
         until, asking = self._runtime.now() + within, self._asking
+        if part_of(claim.token) is not None:
+            return await self._sharing.attach(claim, note, until)
         values = (*asking.name(claim.name), claim.token.encode(), *asking.me(note))
         await self._port.do(until, [Call(sql.ATTACH, values)], token=claim.token)
+        return None
 
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
         """One statement if there is a record, or the lock is free and nobody waits."""
@@ -205,6 +228,10 @@ class PostgresStore(Store):
         """Whether the time that is left is too short to ask again."""
         return until - self._runtime.now() < within / 2
 
+    async def _release(self, name: str, token: str, until: float) -> LossReason | None:
+        kind = self._asking if part_of(token) is None else self._sharing
+        return await kind.release(name, token, until)
+
     async def _greet(self, line: Line, until: float) -> None:
         found, _ = await hello(line, self._shown, until)
         line.pooled = self._options.pooled(line.claimed_pid, found.pid)
@@ -213,32 +240,28 @@ class PostgresStore(Store):
             self._told = True
             _warn(self._shown)
 
-    async def _renew(
-        self, statement: Statement, claims: Sequence[Claim], until: float
-    ) -> list[LossReason | StoreUnavailable | None]:
+    async def _renew(self, statement: Statement, claims: Sequence[Claim], until: float) -> list[Answer]:
         names, tokens = [claim.name for claim in claims], [claim.token for claim in claims]
         fences, ttls = [claim.fence for claim in claims], [claim.ttl for claim in claims]
         values = (self._asking.space, texts(names), texts(tokens), numbers(fences))
         [rows] = await self._port.do(until, [Call(statement, (*values, numbers(ttls)))])
         return [self._fate(*row[1:]) for row in rows]
 
-    def _fate(
-        self, renewed: str | None, ours: str | None, evicted: str | None, locked: str | None
-    ) -> LossReason | StoreUnavailable | None:
+    def _fate(self, renewed: str | None, ours: str | None, evicted: str | None, locked: str | None) -> Answer:
         if renewed == "t":
             return None
         if locked == "t":
             return StoreUnavailable(self._shown, "another transaction keeps the row of this lock")
         return LossReason.EVICTED if evicted == "t" else LossReason.EXPIRED if ours == "t" else LossReason.TAKEN
 
-    async def _renew_one(self, claim: Claim, within: float) -> LossReason | StoreUnavailable | None:
+    async def _renew_one(self, claim: Claim, within: float) -> Answer:
         try:
             [answer] = await self._renew(sql.RENEW, [claim], self._runtime.now() + within)
         except StoreUnavailable as exc:
             return exc
         return answer
 
-    def _settled(self, answers: list[LossReason | StoreUnavailable | None]) -> list[LossReason | None]:
+    def _settled(self, answers: list[Answer]) -> list[LossReason | None]:
         """The answers; or the error, if none came; or both."""
         errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
         if errors and len(errors) == len(answers):

@@ -6,12 +6,14 @@ import contextlib
 
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.holder import Holder, here
+from dibs.part import part_of
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_ear import Ear
 from dibs.ports.postgres_statement import Call, Row, Rows, Transaction, Value
 from dibs.ports.postgres_values import number, text
 from dibs.runtime import Runtime
 from dibs.stores import postgres_grant as sql
+from dibs.stores import postgres_parts
 from dibs.stores.postgres_facts import Person, holder
 from dibs.stores.store import Ask, Busy, Grant
 
@@ -98,18 +100,14 @@ class Asking:
     def decided(self, ask: Ask, rows: list[Rows]) -> Grant | Busy | None:
         """What the statements of a `decision` returned."""
         if rows[2]:
-            self._forget(ask.token)
+            self.served(ask.token)
             return Grant(int(rows[2][0][0] or 0), ask.ttl)
         return self._refusal(ask, rows[-1][0]) if rows[-1] else None
 
     async def decision(self, ask: Ask, until: float) -> list[Call]:
         """The statements that grant or queue while the row is locked; who queues listens from now on."""
-        listener = await self._ear.listen(ask.token, until) if ask.queue else None
         name, token, me = self.name(ask.name), ask.token.encode(), self.me(ask.note)
-        channel: tuple[Value, Value] = (None, None)
-        if listener is not None:
-            channel = (listener.channel.encode(), number(listener.pid))
-        queue = [Call(sql.QUEUE, (*name, token, *channel, *me))] if ask.queue else []
+        queue = [Call(sql.QUEUE, (*name, token, *await self.ear(ask, until), *me))] if ask.queue else []
         return [
             Call(sql.LOCK, name),
             Call(sql.STRIKE_GONE, (*name, token)),
@@ -119,10 +117,20 @@ class Asking:
             self.answer(ask),
         ]
 
+    async def ear(self, ask: Ask, until: float) -> tuple[Value, Value]:
+        """How *ask* is called from now on: the channel, and the server process that listens; None if it cannot be."""
+        listener = await self._ear.listen(ask.token, until)
+        return (None, None) if listener is None else (listener.channel.encode(), number(listener.pid))
+
+    def waits_behind(self, token: str, ahead: int) -> None:
+        """*token* stands in line behind so many."""
+        if ahead <= NEAR:
+            self._near.add(token)
+
     def _refusal(self, ask: Ask, row: Row) -> Busy:
         held, reserved, first, ahead = row[9], float(row[10] or 0), Person(*row[11:16]), int(row[16] or 0)
-        if ask.queue and ahead <= NEAR:
-            self._near.add(ask.token)
+        if ask.queue:
+            self.waits_behind(ask.token, ahead)
         if held == "t":
             last = holder(row)
             return Busy(last._replace(name=ask.name), max(0.0, last.expires_in or 0.0) + STEP * ahead)
@@ -134,7 +142,8 @@ class Asking:
             )
         return Busy(first.holder(ask.name, None, None), max(0.0, reserved) + STEP * ahead)
 
-    def _forget(self, token: str) -> None:
+    def served(self, token: str) -> None:
+        """*token* waits no more."""
         self._ear.forget(token)
         self._near.discard(token)
 
@@ -149,11 +158,14 @@ class Asking:
             elif await self._ear.wait(ask.token, min(left, NEAR_LOOK) if ask.token in self._near else left):
                 return
             left = until - self._runtime.now()
-            if left > 0 and await self._seems_free(ask.name, until):
+            if left > 0 and await self._worth_asking(ask, until):
                 return
 
-    async def _seems_free(self, name: str, until: float) -> bool:
-        [rows] = await self.port.do(until, [Call(sql.LOOK, self.name(name))])
+    async def _worth_asking(self, ask: Ask, until: float) -> bool:
+        look = Call(sql.LOOK, self.name(ask.name))
+        if part_of(ask.token) is not None:
+            look = Call(postgres_parts.LOOK, (*self.name(ask.name), ask.token.encode()))
+        [rows] = await self.port.do(until, [look])
         return not rows or rows[0][0] == "t"
 
     # --- giving back -------------------------------------------------------------------------------------------
@@ -161,7 +173,7 @@ class Asking:
     async def release(self, name: str, token: str, until: float) -> LossReason | None:
         """One update; if it says that somebody may wait, one message to the first."""
         waited = token in self._ear
-        self._forget(token)
+        self.served(token)
         [rows] = await self.port.do(until, [Call(sql.RELEASE, (*self.name(name), token.encode()))], token=token)
         if rows and not waited:
             return await self._released(name, rows[0], until)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dibs.holder import Eviction, Holder, LockState
+from dibs.part import shown_part
 from dibs.ports.postgres_statement import Row, Rows
 from dibs.ports.postgres_values import original
 
@@ -32,16 +33,24 @@ def holder(row: Row) -> Holder:
 
 
 def waiter(name: str, row: Row) -> Holder:
-    """Of a row that says who."""
-    return Person(*row).holder(name, None, None)
+    """Of a row that says who, and perhaps with which token."""
+    token = row[5] if len(row) > 5 else None
+    return Person(*row[:5]).holder(name, None, None)._replace(part=shown_part(token or ""))
 
 
-def state(name: str, rows: Rows, waiting: Rows) -> LockState:
-    """Of the row of *name*, if there is one, and of those who wait for it."""
+def parts(rows: Rows) -> tuple[Holder, ...]:
+    """Who holds a part, of rows that end with the token."""
+    return tuple(holder(row)._replace(part=shown_part(row[8] or "")) for row in rows)
+
+
+def state(name: str, rows: Rows, waiting: Rows, sharing: Rows | None = None) -> LockState:
+    """Of the row of *name*, if there is one, of those who wait for it, and of those who hold a part of it."""
     line = tuple(waiter(name, row) for row in waiting)
     if not rows:
         return LockState(name, 0, None, line, None)
     held, fence, reason, by, at = rows[0][8:]
     last = holder(rows[0])
     eviction = Eviction(int(fence), original(reason), original(by), float(at or 0)) if fence else None
-    return LockState(name, last.fence, last if held == "t" else None, line, eviction)
+    several = parts(sharing or [])
+    one = several[0] if several else last if held == "t" else None
+    return LockState(name, last.fence, one, line, eviction, sharing=several)

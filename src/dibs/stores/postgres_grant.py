@@ -51,12 +51,12 @@ TAKE = Statement(
 # the second on nobody else can change the row or queue for it.
 LOCK = Statement("lock", "SELECT 1 FROM dibs_lease WHERE namespace = $1 AND name = $2 FOR UPDATE")
 
-_LINE = "dibs_waiter AS w WHERE w.namespace = $1 AND w.name = $2"
+LINE = "dibs_waiter AS w WHERE w.namespace = $1 AND w.name = $2"
 
 _GONE = f"""(w.seen_at < {NOW} - {SILENT}
     OR w.listener IS NOT NULL AND w.listener NOT IN (SELECT a.pid FROM pg_stat_get_activity(NULL) AS a))"""
 
-STRIKE_GONE = Statement("strike", f"DELETE FROM {_LINE} AND w.token <> $3 AND {_GONE}")
+STRIKE_GONE = Statement("strike", f"DELETE FROM {LINE} AND w.token <> $3 AND {_GONE}")
 
 _FREE_SINCE = f"least(l.ends_at, {NOW})"
 
@@ -64,7 +64,7 @@ DECIDE = Statement(
     "decide",
     f"""WITH first AS (
         SELECT token, CASE WHEN channel IS NULL THEN {RESERVED_LOOKING} ELSE {RESERVED} END AS reserved
-        FROM {_LINE} ORDER BY ticket LIMIT 1),
+        FROM {LINE} ORDER BY ticket LIMIT 1),
     again AS (SELECT 1 FROM dibs_lease AS l WHERE namespace = $1 AND name = $2 AND token = $3 AND ends_at > {NOW}),
     taken AS (
         UPDATE dibs_lease AS l SET token = $3,
@@ -99,7 +99,7 @@ QUEUE = Statement(
 SAY_WHO_WAITS = Statement(
     "waits",
     f"""UPDATE dibs_lease AS l SET waiting = NOT l.waiting WHERE namespace = $1 AND name = $2
-        AND l.waiting <> EXISTS (SELECT FROM {_LINE})""",
+        AND l.waiting <> EXISTS (SELECT FROM {LINE})""",
 )
 
 ANSWER = Statement(
@@ -107,9 +107,9 @@ ANSWER = Statement(
     f"""SELECT {_HOLDER}, coalesce(extract(epoch FROM {_FREE_SINCE} - {NOW} +
             CASE WHEN w.channel IS NULL THEN {RESERVED_LOOKING} ELSE {RESERVED} END)::float8, 0),
         w.host, w.pid, w.login, w.note, extract(epoch FROM w.since)::float8,
-        (SELECT count(*) FROM (SELECT 1 FROM {_LINE} AND w.ticket <
+        (SELECT count(*) FROM (SELECT 1 FROM {LINE} AND w.ticket <
             coalesce((SELECT ticket FROM dibs_waiter WHERE token = $3), 9223372036854775807) LIMIT 32) AS ahead)
-    FROM dibs_lease AS l LEFT JOIN LATERAL (SELECT * FROM {_LINE} ORDER BY ticket LIMIT 1) AS w ON true
+    FROM dibs_lease AS l LEFT JOIN LATERAL (SELECT * FROM {LINE} ORDER BY ticket LIMIT 1) AS w ON true
     WHERE l.namespace = $1 AND l.name = $2""",
 )
 
@@ -129,13 +129,15 @@ WHY_NOT = Statement(
     "SELECT token = $3, evicted_token = $3 FROM dibs_lease WHERE namespace = $1 AND name = $2",
 )
 
+# Also if several hold it: whoever left the line may have been in the way of a part. See `postgres_parts`.
 # A transaction of its own: every NOTIFY takes a lock of the whole database until its commit, and this one writes
 # nothing that the disk has to confirm.
 WAKE = Statement(
     "wake",
     f"""SELECT pg_notify(w.channel, w.token) FROM dibs_lease AS l,
-        LATERAL (SELECT w.channel, w.token FROM {_LINE} AND NOT {_GONE} ORDER BY w.ticket LIMIT 1) AS w
-    WHERE l.namespace = $1 AND l.name = $2 AND (l.token IS NULL OR l.ends_at <= {NOW}) AND w.channel IS NOT NULL""",
+        LATERAL (SELECT w.channel, w.token FROM {LINE} AND NOT {_GONE} ORDER BY w.ticket LIMIT 1) AS w
+    WHERE l.namespace = $1 AND l.name = $2 AND w.channel IS NOT NULL
+        AND (l.token IS NULL OR l.token = 'several' OR l.ends_at <= {NOW})""",
 )
 
 # For those who cannot be woken, and for those near the front, whose first may stand still: it writes nothing.

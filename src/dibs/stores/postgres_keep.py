@@ -36,7 +36,7 @@ HOLDER = """l.name, l.fence, l.host, l.pid, l.login, l.note, extract(epoch FROM 
 HOLDERS = Statement(
     "holders",
     f"""SELECT {HOLDER} FROM dibs_lease AS l WHERE namespace = $1 AND name >= $2 AND starts_with(name, $2)
-        AND token IS NOT NULL AND ends_at > {NOW} ORDER BY name""",
+        AND token <> 'several' AND ends_at > {NOW} ORDER BY name""",
 )
 
 SHOW = Statement(
@@ -48,7 +48,7 @@ SHOW = Statement(
 
 WAITERS = Statement(
     "waiters",
-    """SELECT host, pid, login, note, extract(epoch FROM since)::float8 FROM dibs_waiter
+    """SELECT host, pid, login, note, extract(epoch FROM since)::float8, token FROM dibs_waiter
         WHERE namespace = $1 AND name = $2 ORDER BY ticket""",
 )
 
@@ -62,6 +62,6 @@ EVICT = Statement(
     "evict",
     f"""UPDATE dibs_lease AS l SET evicted_token = token, evicted_fence = fence, evicted_reason = $4, evicted_by = $5,
         evicted_at = {NOW}, token = NULL, ends_at = {NOW}
-    WHERE namespace = $1 AND name = $2 AND fence = $3::bigint AND token IS NOT NULL AND ends_at > {NOW}
+    WHERE namespace = $1 AND name = $2 AND fence = $3::bigint AND token <> 'several' AND ends_at > {NOW}
     RETURNING waiting""",
 )

@@ -45,6 +45,17 @@ TABLES = (
     host text NOT NULL, pid integer NOT NULL, login text NOT NULL, note text NOT NULL
 )""",
     "CREATE INDEX IF NOT EXISTS dibs_waiter_line ON dibs_waiter (namespace, name, ticket)",
+    """CREATE TABLE IF NOT EXISTS dibs_share (
+    -- One row for each who holds a part of a name, while the row of the name says that several do; and one, with fence
+    -- 0, for the first in line, for whom what is free is kept until it ends.
+    namespace text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    fence bigint NOT NULL,
+    ends_at timestamptz NOT NULL,
+    since timestamptz NOT NULL,
+    host text NOT NULL, pid integer NOT NULL, login text NOT NULL, note text NOT NULL,
+    PRIMARY KEY (namespace, name, token)
+)""",
     """CREATE TABLE IF NOT EXISTS dibs_advisory (
     -- One row for each name that was ever locked with postgresql+advisory://. Who really holds it, pg_locks says.
     key bigint PRIMARY KEY,           -- of the advisory lock
@@ -81,7 +92,7 @@ HELLO = Statement(
     "hello",
     """SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
         (SELECT count(to_regclass(name)) FROM unnest(ARRAY['dibs_lease', 'dibs_waiter', 'dibs_advisory',
-            'dibs_advisory_waiter', 'dibs_lease_records']) AS name) = 5,
+            'dibs_advisory_waiter', 'dibs_lease_records', 'dibs_share']) AS name) = 6,
         obj_description(to_regclass('dibs_lease'), 'pg_class'), to_regclass('dibs_lease') IS NOT NULL,
         current_setting('max_locks_per_transaction')::bigint *
             (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),

@@ -135,13 +135,15 @@ class Semaphores(Kind):
 
     @needs(Ability.SEMAPHORE)
     @needs(Ability.EXPIRY)
-    async def test_slots_are_renewed_for_as_long_as_they_are_held(self, world: World) -> None:
-        client, name = world.client(), world.name()
-        ttl = max(0.3, 2 * world.store.shortest_ttl)
-        leases = [await client.semaphore(name, 2, ttl=ttl).acquire(timeout=0) for _ in range(2)]
-        await world.sleep(2 * ttl)
-        assert [lease.lost.is_set() for lease in leases] == [False, False]
+    async def test_a_slot_that_is_renewed_stays_taken(self, world: World) -> None:
+        name = world.name()
+        held = [await world.crashed(name, world.short, Part(1, 2)) for _ in range(2)]
+        assert await world.store.renew([claim._replace(ttl=30) for claim in held], STEP) == [None, None]
+        assert await world.store.renew(held, STEP) == [None, None], "a renewal never shortens"
+        await world.sleep(1.5 * world.short)
         assert await holders_are(world, name, 2)
+        assert isinstance(await world.store.grant(world.ask(name, part=Part(1, 2)), STEP), Busy)
+        assert isinstance(await world.store.grant(world.ask(name), STEP), Busy)
 
     @needs(Ability.SEMAPHORE)
     async def test_other_slots_than_those_who_hold_it_are_refused(self, world: World) -> None:
