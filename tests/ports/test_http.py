@@ -231,6 +231,19 @@ def test_a_server_that_hangs_leaves_time_for_the_next(site: Site, proxy: FaultPr
     scene(main)
 
 
+def test_an_answer_that_was_to_be_held_back_is_waited_for(site: Site, proxy: FaultProxy, scene: Scene) -> None:
+    """Although there is another server, which would have to be left some of the time else."""
+
+    async def main(runtime: Runtime) -> None:
+        http = Http(at(proxy.port, site.server_port), runtime)
+        with proxy.delay(replies=0.4):
+            answer = await http.request(GET._replace(held=0.55), 0.6)
+        assert answer.server.endswith(str(proxy.port))
+        await http.close()
+
+    scene(main)
+
+
 def test_what_may_not_be_done_twice_is_sent_once(site: Site, proxy: FaultProxy, scene: Scene) -> None:
     async def main(runtime: Runtime) -> None:
         http = Http(at(proxy.port, site.server_port), runtime)

@@ -20,25 +20,16 @@ TTL = 6.0
 """Seconds: an election takes two or three of them, and a lease has to outlive it."""
 
 
-def test_a_lease_outlives_the_death_of_the_leader(consul_trio: ConsulTrio) -> None:
+def test_a_lease_and_a_waiter_outlive_the_death_of_the_leader(consul_trio: ConsulTrio) -> None:
     """Renewals that fail while nobody leads are no loss; the new leader knows the lock, and later fences are higher."""
     with dibs.connect(consul_trio.url) as client, dibs.connect(consul_trio.url) as other:
-        lease = client.lock("leader killed", ttl=TTL).acquire()
-        with consul_trio.without(consul_trio.leader):
-            assert renewed(lease)
-            assert other.lock("leader killed", ttl=TTL).try_acquire() is None
-            lease.release()
-            assert other.lock("leader killed", ttl=TTL).acquire(timeout=10).fence > lease.fence
-
-
-def test_a_waiter_outlives_the_death_of_the_leader(consul_trio: ConsulTrio) -> None:
-    with dibs.connect(consul_trio.url) as client, dibs.connect(consul_trio.url) as other:
-        lease, got = client.lock("waits", ttl=TTL).acquire(), list[dibs.Lease]()
-        waiter = threading.Thread(target=lambda: got.append(other.lock("waits", ttl=TTL).acquire(timeout=30)))
+        lease, got = client.lock("leader", ttl=TTL).acquire(), list[dibs.Lease]()
+        waiter = threading.Thread(target=lambda: got.append(other.lock("leader", ttl=TTL).acquire(timeout=30)))
         waiter.start()
-        until(lambda: len(client.show("waits").waiting) == 1, "it is in line")
+        until(lambda: len(client.show("leader").waiting) == 1, "it is in line")
         with consul_trio.without(consul_trio.leader):
             assert renewed(lease)
+            assert got == []
             lease.release()
             waiter.join(30)
         assert got[0].fence > lease.fence
