@@ -7,6 +7,10 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 import dibs
 import dibs.aio
@@ -354,6 +358,38 @@ async def test_ways_to_respond_that_cannot_be_held_back_are_not_offered() -> Non
     client.door._app = application
     await client.post()
     assert offered == [{}]
+
+
+@in_a_loop
+async def test_what_starlette_puts_between_works() -> None:
+    """Its middleware reads the body and listens whether the client is there; a stream is kept when it is whole."""
+    app, served = FastAPI(), list[str]()
+
+    async def between(request: Request, call_next: Any) -> Any:
+        await request.body()
+        return await call_next(request)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=between)
+    app.add_middleware(IdempotencyKeyMiddleware, client=dibs.aio.connect("memory:starlette"), scope=by_authorization)
+
+    @app.post("/plain")
+    async def plain(request: Request) -> dict[str, Any]:
+        served.append("plain")
+        return {"sent": await request.json(), "gone": await request.is_disconnected()}
+
+    @app.post("/stream")
+    async def stream() -> StreamingResponse:
+        served.append("stream")
+        return StreamingResponse(iter(["a", "b"]))
+
+    client = Client(app)
+    for path, body in (("/plain", b'{"sent":{},"gone":false}'), ("/stream", b"ab")):
+        answers = [await client.post(f'"{path}"', path=path) for _ in range(2)]
+        assert [(answer.status, answer.body, answer.replayed) for answer in answers] == [
+            (200, body, False),
+            (200, body, True),
+        ]
+    assert served == ["plain", "stream"]
 
 
 def test_options_that_cannot_be_right_are_misuse() -> None:

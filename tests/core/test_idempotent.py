@@ -147,8 +147,8 @@ class TestIdempotent(CoreTests):
 
     async def test_the_lease_is_renewed_while_the_work_is_done(self, world: World) -> None:
         client, key = world.client(), world.name()
-        async with client.idempotent(key, ttl=0.3) as call:
-            await world.sleep(0.5)
+        async with client.idempotent(key, ttl=world.short) as call:
+            await world.sleep(1.5 * world.short)
             call.lease.check()
         assert (await outcome(client, key, 1))[0]
 

@@ -136,11 +136,11 @@ class Records(Kind):
     @needs(Ability.RECORDS)
     async def test_a_record_is_kept_for_its_time_and_not_longer(self, world: World) -> None:
         held = await begun(world, world.name())
-        assert await world.store.finish(held, b"done", 0.3, STEP) is None
+        assert await world.store.finish(held, b"done", 0.15, STEP) is None
         written_at = world.now()
         assert await world.store.record(held.name, STEP) is not None
         await world.until(lambda: granted(world, held.name))
-        assert world.now() - written_at > 0.25
+        assert world.now() - written_at > 0.1
         assert await world.store.record(held.name, STEP) is None
         assert held.name not in [record.name for record in await world.store.records("", 100, STEP)]
 
@@ -148,7 +148,7 @@ class Records(Kind):
     async def test_many_records_come_and_go(self, world: World) -> None:
         """What a store does to get rid of those that are over takes nothing else with it."""
         kept, name = await finished(world, world.name()), world.name()
-        for number in range(60):
+        for number in range(30):
             held = await begun(world, f"{name} {number}")
             assert await world.store.finish(held, b"done", 0.001, STEP) is None
         assert await world.store.record(kept.name, STEP) is not None
