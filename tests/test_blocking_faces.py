@@ -54,7 +54,7 @@ INSIDE = {
     several.Locks: {"timeout", "abandon"},
     several.Leases: set(),
     several.LossOfAny: set(),
-    call.Call: {"begin", "replay", "is_done", "success", "failure", "check_same", "committed"},
+    call.Call: {"begin", "replay", "is_done", "drop", "success", "failure", "check_same", "committed"},
     idempotent.Idempotent: {"client", "abandon", "called", "filled", "returned"},
 }
 """What the parts of the core use of each other: public there, and no part of the API."""

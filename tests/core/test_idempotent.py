@@ -139,6 +139,12 @@ class TestIdempotent(CoreTests):
             async with client.idempotent(world.name(), dump=str) as call:  # type: ignore[arg-type]
                 call.done(1)
 
+    async def test_a_block_that_says_nothing_is_done_whatever_dump_can_say(self, world: World) -> None:
+        client, key = world.client(), world.name()
+        for expected in (False, True):
+            async with client.idempotent(key, dump=bytes.fromhex, load=bytes.hex) as call:
+                assert call.replayed is expected
+
     async def test_a_record_is_kept_for_its_time(self, world: World) -> None:
         client, key = world.client(), world.name()
         await outcome(client, key, 1, keep=0.1)
@@ -257,6 +263,26 @@ class TestIdempotent(CoreTests):
             await outcome(client, key, asyncio.CancelledError())
         async with client.idempotent(key) as call:
             assert (call.attempt, call.last_error) == (2, "CancelledError")
+
+    async def test_a_generator_that_is_closed_in_the_block_gives_back_what_is_not_done(
+        self, world: World, asyncio_only: None
+    ) -> None:
+        """What is done is not given back without a record, which cannot be written any more: it ends by its ttl."""
+        client, key = world.client(), world.name()
+
+        async def work(done: bool) -> None:
+            async with client.idempotent(key, ttl=world.short) as call:
+                if done:
+                    call.done(1)
+                await asyncio.sleep(STEP)
+
+        for done in (False, True):
+            coroutine = work(done)
+            coroutine.send(None)  # into the block: a step of the memory store does not suspend
+            assert not await is_free(world, key)
+            coroutine.close()
+            await world.until(lambda: is_free(world, key))
+            assert world.asks("release") == 1, "of the first, which was not done"
 
     async def test_a_lost_lease_cancels_the_work(self, world: World, asyncio_only: None) -> None:
         client, key = world.client(), world.name()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.core.outcome import DONE, FAILED, Outcome, shortened
@@ -131,8 +132,16 @@ class Call:
     def success(self) -> bytes:
         """The record that says it is done."""
         if not self.is_done():
-            self._set(None)
+            with suppress(Exception):  # of a dump that knows no None: then it is done, and has no result
+                self._set(None)
         return self._record
+
+    def drop(self) -> None:
+        """Give the lease up where nothing can be awaited. What is done is not given back without its record."""
+        if self.is_done():
+            self.lease.end("finished")
+        else:
+            self.lease.leave()
 
     def failure(self, error: BaseException) -> bytes:
         """The record that says it failed."""

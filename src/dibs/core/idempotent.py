@@ -81,7 +81,7 @@ class Idempotent:
             await self._begin(call)
         except BaseException:
             if not call.replayed:
-                call.lease.leave()
+                call.drop()
             raise
         return call
 
@@ -99,19 +99,18 @@ class Idempotent:
         if call.replayed:
             return
         interrupted = call.lease.disarm(exc)
-        if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
-            call.lease.leave()
+        if isinstance(exc, GeneratorExit) and not self.client.runtime.blocking:
+            call.drop()  # the coroutine is being closed: nothing can be awaited any more
             return
         try:
             await self._end(call, exc)
         except (LeaseLost, StoreUnavailable) as error:
+            what_now = _DONE if exc is None or call.is_done() else _RETRY
             if exc is None or interrupted:
-                error.add_note(_WHAT_NOW)
+                error.add_note(what_now)
                 raise
             if not call.committed:
-                exc.add_note(
-                    f"the call {call.key!r} was not recorded: {error}; {_WHAT_NOW if call.is_done() else _RETRY}"
-                )
+                exc.add_note(f"the call {call.key!r} was not recorded: {error}; {what_now}")
         except Misuse as error:  # a forked child leaves the parent's block
             if exc is None:
                 raise
@@ -120,7 +119,7 @@ class Idempotent:
     def abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
         if self._call is not None and not self._call.replayed and not isinstance(error, Misuse):
-            self._call.lease.leave()
+            self._call.drop()
 
     def called(self, func: Callable[..., Any]) -> Called:
         """What key and fingerprint are made of, for a function."""
@@ -191,7 +190,7 @@ def idempotent_blocking(core: Idempotent, face: Callable[[Idempotent], Any], fun
     return run
 
 
-_WHAT_NOW = (
+_DONE = (
     "the work was done, but it may not be recorded: unless it was, the next call with this key does it again; what "
     "must not happen twice belongs into one transaction with the record (Call.commit)"
 )
