@@ -28,6 +28,9 @@ from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 IN_LINE = 2.5
 """Seconds for which a waiter keeps its place without showing that it is alive: it keeps those behind it waiting."""
 
+ENOUGH = 0.5
+"""Seconds that the lease of a place in line has to last when it is asked for: `wait` renews it."""
+
 LOOK_AGAIN = 30.0
 """Seconds after which a waiter asks again although its watch says nothing; the core does so sooner."""
 
@@ -92,7 +95,7 @@ class EtcdStore(Store):
         until = self._runtime.now() + within
         while True:
             held = await self._keep.lease_for(ask.ttl, until)
-            line = await self._keep.lease_for(min(ask.ttl, IN_LINE), until) if ask.queue else held
+            line = await self._keep.lease_for(min(ask.ttl, IN_LINE), until, ENOUGH) if ask.queue else held
             try:
                 return await self._ask(ask, held, line, until)
             except Refused as error:

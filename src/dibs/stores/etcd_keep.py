@@ -35,9 +35,9 @@ class Keep:
         self.tell_loss: Callable[[str, str, LossReason], None] = lambda *_: None
         self._swept_at: dict[int, float] = {}  # by the leases: which of their renewals was followed by a sweep
 
-    async def lease_for(self, ttl: float, until: float) -> Lease:
-        """The lease for locks of *ttl*, sure to last. Whoever renews it ends what nobody renews under it."""
-        lease = await self.leases.fit_for(ttl, until - self._runtime.now())
+    async def lease_for(self, ttl: float, until: float, least: float | None = None) -> Lease:
+        """The lease for locks of *ttl*, sure to last: see `Leases.fit_for`. After its renewal, end what nobody renews."""
+        lease = await self.leases.fit_for(ttl, until - self._runtime.now(), least)
         await self._sweep(lease, until)
         return lease
 

@@ -63,13 +63,16 @@ class Leases:
         self._made: dict[int, Lease] = {}  # all that may be there, by their ids
         self._under_way: dict[int, Event] = {}
 
-    async def fit_for(self, ttl: float, within: float) -> Lease:
-        """The shared lease for locks of *ttl*, made or renewed if need be: it lasts for its `Lease.ttl` from now."""
+    async def fit_for(self, ttl: float, within: float, least: float | None = None) -> Lease:
+        """The shared lease for locks of *ttl*, made or renewed if need be.
+
+        It lasts for *least* seconds from now, or without that for its `Lease.ttl`.
+        """
         until = self._runtime.now() + within
         asked = math.ceil(ttl + SLACK)
         while True:
             lease = self._shared.get(asked)
-            if lease is not None and lease.lasts(self._runtime.now(), lease.ttl):
+            if lease is not None and lease.lasts(self._runtime.now(), lease.ttl if least is None else least):
                 return lease
             mine = self._runtime.event()
             try:
