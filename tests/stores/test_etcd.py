@@ -20,6 +20,7 @@ from dibs.errors import LeaseLost, LossReason, Misuse, OutcomeUnknown, StaleFenc
 from dibs.guards import etcd as guarding
 from dibs.ports.etcd import Etcd
 from dibs.stores.etcd import IN_LINE, EtcdStore
+from dibs.stores.etcd_leases import Leases
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract import StoreContract
 from dibs.testing.contract.suite import Fixtures, Kind
@@ -188,6 +189,33 @@ class TestSharedLeases(EtcdKind):
     async def test_the_ttl_is_what_etcd_gives(self, world: World) -> None:
         for asked, given in ((0.5, 0.5), (1, 1.5), (2.2, 2.5), (2.5, 2.5), (30, 30.5)):
             assert (await world.crashed(world.name(), asked)).ttl == given
+
+
+class TestLeaders(EtcdKind):
+    """A leader that was cut off goes on renewing for a while; what it says does not count."""
+
+    async def test_a_grant_under_another_leader_than_the_last_renewal_renews_once_more(
+        self, world: World, calls: Counter[str]
+    ) -> None:
+        client = world.client()
+        await (await client.lock("a").acquire(timeout=0)).release()
+        leases = store_of(world, client)._keep.leases
+        pretend_former_leader(leases)
+        calls.clear()
+        lease = await client.lock("a").acquire(timeout=0)
+        assert calls == {"kv/txn": 2, "lease/keepalive": 1}
+        assert leases._shared[31].term == next(iter(leases._made.values())).term > 0
+        await lease.renew()
+
+    async def test_a_renewal_counts_only_if_a_majority_answers_under_the_same_leader(
+        self, world: World, calls: Counter[str]
+    ) -> None:
+        client = world.client()
+        lease = await client.lock("a").acquire(timeout=0)
+        pretend_former_leader(store_of(world, client)._keep.leases)
+        calls.clear()
+        await lease.renew()
+        assert calls == {"kv/txn": 2, "lease/keepalive": 1}
 
 
 class TestWaiting(EtcdKind):
@@ -614,6 +642,13 @@ async def later(world: World, moment: float) -> bool:
 async def hold_once(client: Client, name: str) -> int:
     async with client.lock(name) as lease:
         return lease.fence
+
+
+def pretend_former_leader(leases: Leases) -> None:
+    """What was renewed last was renewed by a leader that is none any more."""
+    for asked, lease in leases._shared.items():
+        former = lease._replace(term=lease.term - 1, kept_at=lease.kept_at + 0.4)
+        leases._shared[asked] = leases._made[lease.id] = former
 
 
 def put_late(server: EtcdServer, token: str) -> None:

@@ -137,11 +137,12 @@ class Http:
         return answer
 
     def _leave(self, strand: str, left: Left) -> None:
-        if strand and len(self._left) < MOST_LEFT:
+        if strand and len(self._left) < MOST_LEFT and strand not in self._left:
             self._left[strand] = left
-        else:
+            return
+        left.wire.close()
+        if strand:
             self._unanswered.add(strand)
-            left.wire.close()
 
     async def _finished(self, strand: str, until: float) -> Left | None:
         """The connection of *strand*, once what was left on it is answered. A server that hangs gets half the time."""

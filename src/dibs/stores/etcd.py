@@ -97,11 +97,16 @@ class EtcdStore(Store):
             held = await self._keep.lease_for(ask.ttl, until)
             line = await self._keep.lease_for(min(ask.ttl, IN_LINE), until, ENOUGH) if ask.queue else held
             try:
-                return await self._ask(ask, held, line, until)
+                answer, term = await self._ask(ask, held, line, until)
             except Refused as error:
                 if error.code != Code.NOT_FOUND:
                     raise
                 await self._keep.look_after({held.id, line.id}, until)  # nothing happened: somebody has revoked one
+                continue
+            if isinstance(answer, Busy) or term == held.term:
+                return answer
+            # The leader has changed, and may not know of the last renewal: renew, and ask for the same once more.
+            await self._keep.look_after({held.id}, until)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One look at the keys, a hundred in each; and one renewal for each lease of etcd that they are under."""
@@ -232,7 +237,8 @@ class EtcdStore(Store):
 
     # --- to take it ----------------------------------------------------------------------------------------
 
-    async def _ask(self, ask: Ask, held: Lease, line: Lease, until: float) -> Grant | Busy:
+    async def _ask(self, ask: Ask, held: Lease, line: Lease, until: float) -> tuple[Grant | Busy, int]:
+        """The answer, and the term of the leader under which it was given."""
         keys, own = self._naming.keys(ask.name), self._naming.key(ask.name, ask.token)
         value = values.facts(here(self._runtime.pid(), ask.name, ask.note), wall_clock())
         called = ask.token in self._called
@@ -245,18 +251,19 @@ class EtcdStore(Store):
         # From now on the key may be there.
         self._keep.places.put(Place(ask.name, ask.token, own, line.id, self._runtime.now() + line.ttl))
         answer = await self._keep.call(request, until, ask.token)
+        term = requests.term(answer)
         if answer.get("succeeded"):
-            return self._placed(ask, held, answer)
+            return self._placed(ask, held, answer), term
         holder, mine = requests.read(answer, 0), requests.read(answer, 1)
         if not mine:
             self._keep.gone(ask.token)
-            return _busy(ask, holder)
+            return _busy(ask, holder), term
         claim = Claim(ask.name, ask.token, mine[0].created, held.ttl)
         first = holder[0].key == own
         should_be_under = held.id if first else line.id
         if should_be_under != (held.id if called else mine[0].lease):
-            await self._keep.move(claim, should_be_under, until)
-        return self._granted(claim, held) if first else _busy(ask, holder)
+            term = await self._keep.move(claim, should_be_under, until)
+        return self._granted(claim, held) if first else _busy(ask, holder), term
 
     def _placed(self, ask: Ask, held: Lease, answer: Json) -> Grant | Busy:
         """Our key is there since this very answer: as the only one, or as the last in line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 Answers = list[LossReason | StoreUnavailable | None]
 
+Renewed = Lease | LossReason | StoreUnavailable
+"""A lease of etcd that was renewed; or why it is gone; or why nobody knows."""
+
 
 class Keep:
     """The leases of etcd, and the places under them, of one client."""
@@ -36,7 +39,7 @@ class Keep:
         self._swept_at: dict[int, float] = {}  # by the leases: which of their renewals was followed by a sweep
 
     async def lease_for(self, ttl: float, until: float, least: float | None = None) -> Lease:
-        """The lease for locks of *ttl*, sure to last: see `Leases.fit_for`. After its renewal, end what nobody renews."""
+        """The lease for locks of *ttl*, sure to last: see `Leases.fit_for`. When it was renewed, sweep under it."""
         lease = await self.leases.fit_for(ttl, until - self._runtime.now(), least)
         await self._sweep(lease, until)
         return lease
@@ -52,24 +55,27 @@ class Keep:
         return gone
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
-        """Look at the keys; then renew each lease of etcd that they are under, whosever it is."""
-        found = await self._look(claims, until)
+        """Renew each lease of etcd that the claims are under, whosever it is, and then look whether the keys are there.
+
+        In this order, and under one leader: see `Lease.term`. A majority answers what a look asks.
+        """
+        began, longest = self._runtime.now(), max((claim.ttl for claim in claims), default=0.0)
+        places = [place for claim in claims if (place := self.places.get(claim.token)) is not None]
+        under, term = {place.lease for place in places}, 0
+        while True:
+            leases = {lease: await self._renewed(lease, began + longest, term, until) for lease in under}
+            found, term = await self._look(claims, until)
+            under = {pair.lease for pair in found if pair is not None and pair.lease}
+            if all(_counts(leases.get(lease), term) for lease in under):
+                break  # else a key was handed over, or the leader has changed
         answers: Answers = [None] * len(claims)
-        by_lease: dict[int, list[int]] = {}
-        missing = []
         for index, pair in enumerate(found):
-            if pair is None:
-                missing.append(index)
-            elif pair.lease:  # one without a lease never ends
-                by_lease.setdefault(pair.lease, []).append(index)
-        await self._say_why(missing, claims, answers, until)
-        for lease, group in by_lease.items():
-            try:
-                await self._renew_under(lease, [claims[index] for index in group], until)
-            except Gone as gone:
-                self._answer(answers, group, gone.reason)
-            except StoreUnavailable as error:
-                self._answer(answers, group, error)
+            if pair is not None and pair.lease:  # a key without a lease never ends
+                answers[index] = await self._renewal_of(claims[index], leases[pair.lease], began, until)
+        await self._say_why([index for index, pair in enumerate(found) if pair is None], claims, answers, until)
+        for lease in leases.values():
+            if isinstance(lease, Lease):
+                await self._sweep(lease, until)
         return self._settled(answers)
 
     async def attach(self, claim: Claim, note: str, until: float) -> None:
@@ -94,11 +100,11 @@ class Keep:
         await self.move(claim, lease.id, until)
         self.places.drop(claim.token)
 
-    async def move(self, claim: Claim, lease: int, until: float) -> None:
+    async def move(self, claim: Claim, lease: int, until: float) -> int:
         """Put the key of a grant under *lease*, if it is still there; the next renewal says so if it is not."""
         key = self._naming.key(claim.name, claim.token)
         step = requests.txn([requests.created_at(key, claim.fence)], [requests.move(key, lease)], [])
-        await self.call(step, until, claim.token)
+        return requests.term(await self.call(step, until, claim.token))
 
     def hold(self, claim: Claim, lease: Lease) -> None:
         """From now on *claim* holds, for its ttl, under *lease*."""
@@ -128,30 +134,47 @@ class Keep:
 
     # --- renewals ------------------------------------------------------------------------------------------
 
-    async def _look(self, claims: Sequence[Claim], until: float) -> list[Pair | None]:
-        """The key of each claim; None if it is not there, or not that grant's."""
+    async def _renewed(self, lease_id: int, end: float, term: int, until: float) -> Renewed:
+        """The lease, sure to last until *end*, and renewed under the leader of *term*; 0: under whichever."""
+        known, now = self.leases.known(lease_id), self._runtime.now()
+        if known is not None and known.lasts(now, end - now) and term in {0, known.term}:
+            return known
+        try:
+            return await self.leases.keep(lease_id, until - now)
+        except Gone as gone:
+            return gone.reason
+        except StoreUnavailable as error:
+            return error
+
+    async def _look(self, claims: Sequence[Claim], until: float) -> tuple[list[Pair | None], int]:
+        """The key of each claim, None if it is not there, or not that grant's; and the term of the leader."""
         found: list[Pair | None] = []
+        term = 0
         for some in _batches(claims):
             keys = [self._naming.key(claim.name, claim.token) for claim in some]
-            read = await self.read([requests.get(key, keys_only=True) for key in keys], until)
-            for claim, pairs in zip(some, read, strict=True):
+            steps = [requests.get(key, keys_only=True) for key in keys]
+            answer = await self.call(requests.txn([], steps, []), until)
+            for place, claim in enumerate(some):
+                pairs = requests.read(answer, place)
                 found.append(pairs[0] if pairs and pairs[0].created == claim.fence else None)
-        return found
+            term = term or requests.term(answer)
+        return found, term
 
-    async def _renew_under(self, lease_id: int, claims: Sequence[Claim], until: float) -> None:
-        """Let the lease last for all *claims*. Their keys were there a moment ago, so they live as long as it does."""
-        lease = self.leases.known(lease_id)
-        now = self._runtime.now()
-        if lease is None or not lease.lasts(now, max(claim.ttl for claim in claims)):
-            lease = await self.leases.keep(lease_id, until - now)
-        for claim in claims:
-            if lease.lasts(now, claim.ttl):
-                self.hold(claim, lease)
-            else:  # longer than what it was granted with
-                longer = await self.leases.fit_for(claim.ttl, until - self._runtime.now())
-                await self.move(claim, longer.id, until)
-                self.hold(claim, longer)
-        await self._sweep(lease, until)
+    async def _renewal_of(
+        self, claim: Claim, lease: Renewed, began: float, until: float
+    ) -> LossReason | StoreUnavailable | None:
+        """What becomes of *claim* under *lease*: it goes under another if that is too short for it."""
+        if not isinstance(lease, Lease):
+            return lease
+        if not lease.lasts(began, claim.ttl):
+            try:
+                lease = await self.leases.fit_for(claim.ttl, until - self._runtime.now())
+                if await self.move(claim, lease.id, until) != lease.term:
+                    return OutcomeUnknown(str(self._etcd), "its leader has changed meanwhile")
+            except StoreUnavailable as error:
+                return error
+        self.hold(claim, lease)
+        return None
 
     async def _say_why(self, missing: Sequence[int], claims: Sequence[Claim], answers: Answers, until: float) -> None:
         """Why keys are not there: their lease of etcd is gone, or somebody broke the lock, or deleted the key."""
@@ -166,10 +189,6 @@ class Keep:
                 answers[index] = gone[place.lease] if place is not None and lost_with_lease else why
                 self.gone(claims[index].token)
 
-    def _answer(self, answers: Answers, group: Sequence[int], answer: LossReason | StoreUnavailable) -> None:
-        for index in group:
-            answers[index] = answer
-
     def _settled(self, answers: Answers) -> list[LossReason | None]:
         """The answers; or the error, if none came; or both."""
         errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
@@ -183,30 +202,28 @@ class Keep:
     # --- the end of what nobody renews ---------------------------------------------------------------------
 
     async def _sweep(self, lease: Lease, until: float) -> None:
-        """Delete the keys of places whose time has passed: *lease* was renewed, so they would stay with it."""
+        """Delete the keys of places whose time has passed: *lease* was renewed, so those under it would stay."""
         if self._swept_at.get(lease.id) == lease.kept_at or self.leases.known(lease.id) is None:
             return  # done; or the lease is another client's, whose business it is
         now = self._runtime.now()
         ours = {known.id for known in self.leases.all()}
-        self._swept_at = {
-            **{known: at for known, at in self._swept_at.items() if known in ours},
-            lease.id: lease.kept_at,
-        }
-        for place in self.places.elsewhere(ours):
-            self.places.drop(place.token)  # their lease has ended, and they with it
-            self._etcd.forget(place.token)
-        overdue = [place for place in self.places.under(lease.id) if place.until <= now]
+        self._swept_at = {known: at for known, at in self._swept_at.items() if known in ours}
+        self._swept_at[lease.id] = lease.kept_at
         try:
-            for some in _batches(overdue):
-                await self.call(
-                    requests.txn([], [requests.end(place.key, lease.id) for place in some], []),
-                    min(until, self._runtime.now() + SWEEPING),
-                )
-                for place in some:
-                    self.places.drop(place.token)
-                    self._etcd.forget(place.token)
+            for some in _batches(self.places.overdue(now)):
+                await self._end(some, ours, min(until, now + SWEEPING))
         except StoreUnavailable:
             pass  # after the next renewal of the lease
+
+    async def _end(self, places: Sequence[Place], ours: Container[int], until: float) -> None:
+        """Delete those that are still under a lease of ours: another process may have taken them over."""
+        read = await self.read([requests.get(place.key, keys_only=True) for place in places], until)
+        ends = [requests.end(pairs[0]) for pairs in read if pairs and pairs[0].lease in ours]
+        if ends:
+            await self.call(requests.txn([], ends, []), until)
+        for place in places:
+            self.places.drop(place.token)
+            self._etcd.forget(place.token)
 
     def _lease_ended(self, lease: int, reason: LossReason) -> None:
         """etcd has it no more, and none of the keys under it: tell at once whoever holds by one of them."""
@@ -214,6 +231,11 @@ class Keep:
             self.places.drop(place.token)
             if place.fence:
                 self.tell_loss(place.name, place.token, reason)
+
+
+def _counts(lease: Renewed | None, term: int) -> bool:
+    """Whether what is known of a lease is what the leader of *term* knows."""
+    return lease is not None and (not isinstance(lease, Lease) or lease.term == term)
 
 
 def _batches(things: Sequence[T]) -> Iterator[Sequence[T]]:

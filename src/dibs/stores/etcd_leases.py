@@ -17,6 +17,7 @@ from typing import NamedTuple
 from dibs.errors import LossReason, OutcomeUnknown
 from dibs.ports.etcd import Code, Etcd, Refused
 from dibs.runtime import Event, Runtime
+from dibs.stores import etcd_requests as requests
 
 SLACK = 0.5
 """Seconds by which a lease of etcd is longer than the locks under it."""
@@ -30,6 +31,9 @@ class Lease(NamedTuple):
     """What the server gave, not what was asked for."""
     kept_at: float
     """When the request was sent that confirmed it: it lives for *seconds* from then on, at least."""
+    term: int
+    """The term of the leader that confirmed it. A leader that was cut off may confirm for a while what the next one,
+    which counts anew, does not know; so it counts only if a majority answers afterwards under the same term."""
 
     @property
     def ttl(self) -> float:
@@ -92,10 +96,11 @@ class Leases:
         """Renew a lease, whosever it is; `Gone` if etcd has it no more."""
         sent_at = self._runtime.now()
         answer = await self._etcd.call("lease/keepalive", {"ID": str(lease)}, within)
-        seconds = int(answer.get("result", {}).get("TTL", "0"))
+        result = answer.get("result", {})
+        seconds = int(result.get("TTL", "0"))
         if seconds <= 0:  # status 200, and nothing else says that it is gone
             raise Gone(self.gone(lease))
-        kept = Lease(lease, seconds, sent_at)
+        kept = Lease(lease, seconds, sent_at, requests.term(result))
         self._note(kept)
         return kept
 
@@ -148,10 +153,12 @@ class Leases:
                 return await self.keep(old.id, until - self._runtime.now())
             except Gone:
                 pass
-        asked_for = Lease(self._new_id(), asked, until)
-        self._made = {lease.id: lease for lease in (*self.all(), asked_for)}  # it may be there once it was asked for
+        asked_for = Lease(self._new_id(), asked, until, 0)
+        with self._mutex:  # it may be there once it was asked for
+            self._made = {lease.id: lease for lease in (*self.all(), asked_for)}
         made = await self._granted(asked_for.id, asked, until)
-        self._made[made.id] = self._shared[asked] = made
+        with self._mutex:
+            self._made[made.id] = self._shared[asked] = made
         return made
 
     async def _granted(self, lease: int, asked: int, until: float) -> Lease:
@@ -162,7 +169,7 @@ class Leases:
             if error.code != Code.EXISTS:
                 raise
             return await self.keep(lease, until - self._runtime.now())  # the first answer was lost
-        return Lease(lease, int(answer["TTL"]), sent_at)
+        return Lease(lease, int(answer["TTL"]), sent_at, requests.term(answer))
 
     def _forget(self, lease: int) -> None:
         with self._mutex:

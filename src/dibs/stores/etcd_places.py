@@ -7,7 +7,6 @@ keeps the lease alive, and when it cannot, the lease ends and takes them all alo
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import NamedTuple
 
 
@@ -54,6 +53,6 @@ class Places:
         """All under *lease*."""
         return [place for place in list(self._places.values()) if place.lease == lease]
 
-    def elsewhere(self, leases: Container[int]) -> list[Place]:
-        """All that are under none of *leases*."""
-        return [place for place in list(self._places.values()) if place.lease not in leases]
+    def overdue(self, now: float) -> list[Place]:
+        """Whose time has passed."""
+        return [place for place in list(self._places.values()) if place.until <= now]

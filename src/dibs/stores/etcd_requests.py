@@ -117,10 +117,9 @@ def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> 
     return txn([created_at(own, 0)], place, again)
 
 
-def end(key: str, lease: int) -> Json:
-    """Delete a key if it is still under *lease*: another process may have taken it over."""
-    still = {"key": key, "target": "LEASE", "result": "EQUAL", "lease": str(lease)}
-    return {"request_txn": txn([still], [delete(key)], [])}
+def end(pair: Pair) -> Json:
+    """Delete a key if it is still as it was read: another process may take it over just now."""
+    return {"request_txn": txn([unchanged(pair)], [delete(pair.key)], [])}
 
 
 def leave(keys: Keys, own: str) -> Json:
@@ -154,6 +153,11 @@ def txn(compare: Sequence[Json], success: Sequence[Json], failure: Sequence[Json
 def revision(answer: Json) -> int:
     """The revision at which it was answered; of a put, the one that it made."""
     return int(answer["header"]["revision"])
+
+
+def term(answer: Json) -> int:
+    """The term of the leader under which it was answered. What a majority had to agree to is of the latest."""
+    return int(answer["header"]["raft_term"])
 
 
 def pairs(answer: Json) -> list[Pair]:
