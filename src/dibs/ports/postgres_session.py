@@ -33,11 +33,12 @@ class Session:
 
     async def run(self, until: float, *transactions: Transaction) -> list[Rows]:
         """Carry out *transactions*, after whatever was asked before."""
-        line = await self._turns.take(until)
+        line = self._turns.take_now() or await self._turns.take(until)
         if line is None:
             raise StoreUnavailable(self._store, "the session is busy with an earlier request")
         try:
-            await self._settle(until)
+            if not line.alive():
+                await self._settle(until)
             return await line.run(until, *transactions)
         finally:
             self._turns.give_back(line)

@@ -19,6 +19,11 @@ class Turns(Generic[T]):
         self._free: list[T] = []
         self._line: deque[tuple[Event, list[T]]] = deque()
 
+    def take_now(self) -> T | None:
+        """Take one if any is free: on the way of every request, so without a step that could wait."""
+        with self._mutex:
+            return self._free.pop() if self._free else None
+
     async def take(self, until: float, instead: Callable[[], bool] | None = None) -> T | None:
         """Take one; None if none came free before *until*, or if *instead* says that a new one is to be made."""
         with self._mutex:

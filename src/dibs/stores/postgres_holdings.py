@@ -209,7 +209,7 @@ class Holdings:
 
     async def release(self, token: str, until: float) -> LossReason | None:
         """Unlock, or step out of the line."""
-        if await self.places.step_out(token, until):
+        if token in self.places.all and await self.places.step_out(token, until):
             return LossReason.TAKEN
         held = self.all.get(token)
         if held is None:
