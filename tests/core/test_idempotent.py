@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import dibs
 from core.worlds import CoreTests, untouchable
 from dibs.core.call import Call
 from dibs.core.client import Client
@@ -18,6 +20,7 @@ from dibs.stores.store import LONGEST_RECORD
 from dibs.testing.contract.ownership import is_free
 from dibs.testing.contract.watched import drop_reply, drop_request, refuse
 from dibs.testing.contract.world import STEP, World
+from servers.process import until
 
 
 class Broken(Exception):
@@ -305,6 +308,40 @@ def test_what_cannot_be_right_is_refused_before_anything_is_sent() -> None:
         client.idempotent("key", fingerprint={"a": 1})(asyncio.sleep)
     with pytest.raises(Misuse, match="is not an async def function"):
         client.idempotent("key")(len)  # type: ignore[arg-type]
+
+
+def test_a_blocking_generator_that_is_closed_in_the_block_keeps_what_is_done() -> None:
+    def work(client: dibs.Client, result: int | None) -> Iterator[int]:
+        with client.idempotent("key") as call:
+            if result is not None:
+                call.done(result)
+            yield call.attempt
+
+    with dibs.connect("memory:closed generators") as client:
+        for result, attempt in ((None, 1), (17, 2)):
+            block = work(client, result)
+            assert next(block) == attempt
+            block.close()  # type: ignore[attr-defined]
+        with client.idempotent("key") as call:
+            assert call.result == 17
+
+
+def test_ctrl_c_at_the_end_of_the_block_does_not_give_back_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends by its ttl: until then nobody can do it again, and nobody knows whether it was recorded."""
+
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with dibs.connect("memory:ctrl c") as client:
+        for done in (False, True):
+            with pytest.raises(KeyboardInterrupt), client.idempotent(f"key {done}", ttl=30) as call:
+                monkeypatch.setattr("dibs.core.idempotent.finish", interrupted)
+                monkeypatch.setattr("dibs.core.idempotent.finish_or_leave", interrupted)
+                if not done:
+                    raise ZeroDivisionError
+                call.done(1)
+            monkeypatch.undo()
+        until(lambda: [holder.name for holder in client.holders("key")] == ["key True"], "only that is held")
 
 
 def test_a_store_without_records_says_so_at_once() -> None:
