@@ -364,12 +364,15 @@ class History:
             for hold in holds:
                 if (name, hold.fence) in self.broken:
                     hold.broken(self.broken[name, hold.fence])
-            self.wrong += [f"{name}: {found}" for found in violations(holds, exclusive=exclusive)]
-            self.wrong += writes_out_of_order(self.resources[name].log)
+            self.wrong += [f"{name}: {found}" for found in self.judge(name, holds, exclusive)]
         self.world.close()
         self.counts.update(self.network.faults)
         grants = sum(len(holds) for holds in self.holds.values())
         return Outcome(self.wrong, grants, self.counts, self.world.story)
+
+    def judge(self, name: str, holds: list[Hold], exclusive: bool) -> list[Any]:
+        """What is wrong with the *holds* of *name*. Not *exclusive*: the store forgot them."""
+        return [*violations(holds, exclusive=exclusive), *writes_out_of_order(self.resources[name].log)]
 
     def close_open_holds(self) -> None:
         for hold, lease, process in list(self.open.values()):

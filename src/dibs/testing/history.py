@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from dibs.part import Part
+
 FOREVER = math.inf
 
 
@@ -39,6 +41,8 @@ class Hold:
     broken_at: float = FOREVER
     """When somebody may first have broken it on purpose."""
     who: str = ""
+    part: Part | None = None
+    """What it was of the name; None: all of it."""
 
     def given_back(self, called_at: float, returned_at: float) -> None:
         """Release was called, and the store said that the lock was held until then."""
@@ -88,6 +92,14 @@ def violations(holds: Sequence[Hold], *, exclusive: bool = True) -> list[Violati
     return found
 
 
+def violations_of_parts(holds: Sequence[Hold], *, kept: bool = True) -> list[Violation]:
+    """All checks on the holds of one name that several may hold. Not *kept*: the store forgot what it gave out."""
+    found = fences_out_of_order(holds)
+    if kept:
+        found += [*too_many(holds), *past_deadline(holds)]
+    return found
+
+
 def fences_out_of_order(holds: Iterable[Hold]) -> list[Violation]:
     """No two grants share a fence, and whoever asks after another was granted gets a higher one."""
     holds, found = list(holds), []
@@ -120,6 +132,36 @@ def overlaps(holds: Iterable[Hold]) -> list[Violation]:
     return found
 
 
+def too_many(holds: Iterable[Hold]) -> list[Violation]:
+    """Nobody holds a name beside one who has all of it, and parts never weigh more than there are slots.
+
+    From granted to when its holder stopped relying on it; if that stood still meanwhile, or was broken on purpose, to
+    the earliest possible end.
+    """
+    found = []
+    inside: list[tuple[float, Hold]] = []
+    for hold in sorted(holds, key=lambda hold: hold.granted_at):
+        inside = [(end, other) for end, other in inside if end > hold.granted_at]
+        end = _relied_on_until(hold)
+        beside = [other for _, other in inside]
+        if end > hold.granted_at:
+            if beside and (hold.part is None or any(other.part is None for other in beside)):
+                found.append(Violation("one held all of it, and was not alone", beside[0], hold))
+            elif hold.part is not None and _weight([*beside, hold]) > hold.part.slots:
+                found.append(Violation(f"{len(beside) + 1} held more than {hold.part.slots} slots", beside[0], hold))
+            inside.append((end, hold))
+    return found
+
+
+def _relied_on_until(hold: Hold) -> float:
+    excused = hold.broken_at < FOREVER or hold.still_until > hold.granted_at
+    return hold.over_from if excused else max(hold.over_from, hold.stopped_at)
+
+
+def _weight(holds: Iterable[Hold]) -> int:
+    return sum(hold.part.weight for hold in holds if hold.part is not None)
+
+
 def impossible(holds: Iterable[Hold]) -> list[Violation]:
     """There are moments, one for each grant and each end, within the windows and in the order of the fences.
 
@@ -136,14 +178,16 @@ def impossible(holds: Iterable[Hold]) -> list[Violation]:
     return []
 
 
+def past_deadline(holds: Iterable[Hold], grace: float = 0.001) -> list[Violation]:
+    """A holder is told of a loss by its deadline, unless its process stood still."""
+    late = (hold for hold in holds if hold.stopped_at > max(hold.valid_until, hold.still_until) + grace)
+    return [Violation("the holder was told later than its deadline", hold) for hold in late]
+
+
 def told_late(holds: Iterable[Hold], grace: float = 0.001) -> list[Violation]:
     """A holder is told of a loss by its deadline, and before the next is granted, unless its process stood still."""
-    found = []
     ordered = sorted(holds, key=lambda hold: hold.fence)
-    for hold in ordered:
-        due = max(hold.valid_until, hold.still_until)
-        if hold.stopped_at > due + grace:
-            found.append(Violation("the holder was told later than its deadline", hold))
+    found = past_deadline(ordered, grace)
     for hold, after in pairwise(ordered):
         excused = hold.broken_at < FOREVER or hold.still_until >= after.granted_at
         if after.granted_at < hold.stopped_at and not excused:
