@@ -9,16 +9,14 @@ asks.
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
-from dibs.holder import here
-from dibs.ports.consul import Agent, Entry, Op, Refused, wall_clock
+from dibs.ports.consul import Agent, Entry, Op, Refused
 from dibs.runtime import Runtime
+from dibs.stores.consul_attempt import STAMP, TURN, Attempt, opened
 from dibs.stores.consul_holdings import Holding, Holdings
 from dibs.stores.consul_keys import Keys, Naming
 from dibs.stores.consul_sessions import Session, Sessions
-from dibs.stores.consul_txn import absent, deleted, locked, packed, seen, unchanged, unpacked, written
+from dibs.stores.consul_txn import deleted, seen, unchanged, unpacked
 from dibs.stores.consul_view import View, view
 from dibs.stores.store import Ask, Busy, Grant
 
@@ -34,37 +32,13 @@ LONG = 60.0
 DELAY_LOOK = 0.5
 """Seconds between two tries while the lock-delay runs: Consul tells nobody when it ends."""
 
+DELAYED = "the session of its last holder ended, and Consul keeps the lock closed for the lock-delay"
+
 ROUNDS = 4
 """How often one ask tries when what it has seen is not so any more."""
 
-MOST_SKIPPED = 40
-"""Tickets that one grant takes away: a transaction of Consul has at most 64 operations."""
-
 REMEMBERED = 4096
 """Names of which something is remembered: it saves requests, and nothing depends on it."""
-
-STAMP, TURN = 0, 2
-"""Places of operations in the transaction that takes."""
-
-
-class Attempt:
-    """One ask on its way to a grant."""
-
-    __slots__ = ("alone", "ask", "called", "keys", "session", "ticket", "unsure", "watched")
-
-    def __init__(self, ask: Ask, keys: Keys) -> None:
-        self.ask, self.keys = ask, keys
-        self.session: Session | None = None
-        self.unsure = False  # whether something was sent of which nobody knows whether it was carried out
-        self.ticket = 0  # its index; 0 if there is none
-        self.watched: Entry | None = None  # what it waits for
-        self.called = False  # whether that is over, and it is our turn
-        self.alone = 0  # the index of `.waits` when nobody else was in line
-
-    @property
-    def key(self) -> str:
-        """Of its ticket."""
-        return self.keys.line + quote(self.ask.token, safe="")
 
 
 class Taking:
@@ -124,7 +98,7 @@ class Taking:
         answer = await (
             self._sessions.restamp(session, until, *ops)
             if attempt.unsure
-            else self._agent.txn(ops, until - self._runtime.now(), strand=token)
+            else self._agent.txn(ops, until - self._runtime.now(), strand=token, again=True)
         )
         found = view(keys, answer) if isinstance(answer, list) else None
         reason: LossReason | None = LossReason.TAKEN
@@ -133,7 +107,7 @@ class Taking:
             if not isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
                 reason = None
         elif found is not None and not found.line and found.waits is not None:
-            await self._agent.txn(_opened(keys, found.waits.modified), until - self._runtime.now())
+            await self._agent.txn(opened(keys, found.waits.modified), until - self._runtime.now())
         self._attempts.pop(token, None)
         return reason
 
@@ -154,14 +128,14 @@ class Taking:
     # --- one round -----------------------------------------------------------------------------------------
 
     async def _rounds(self, attempt: Attempt, until: float) -> Grant | Busy:
-        token, found, delayed = attempt.ask.token, await self._first_look(attempt, until), False
+        found, delayed = await self._first_look(attempt, until), False
         for _ in range(ROUNDS):
             session = await self._session(attempt, until)
-            if found is not None and (mine := found.held_by(token)) is not None:
-                return self._granted(attempt, session, mine.modified, found.fence)
+            if (grant := self._had(attempt, session, found)) is not None:
+                return grant
             if found is None or self._may_take(attempt, found):
                 stamp = session.stamp
-                answer = await self._send(attempt, self._taking(attempt, session, found), until)
+                answer = await self._send(attempt, attempt.taking(session, self._runtime.pid(), found), until)
                 if not isinstance(answer, Refused):
                     return self._taken(attempt, session, answer)
                 delayed = answer.by_delay
@@ -169,9 +143,9 @@ class Taking:
                     found = None
                     continue
             found = await self._found(attempt, session, until)
-            if found is not None and (delayed or not self._may_take(attempt, found)) and not found.held_by(token):
+            if found is not None and (delayed or not self._may_take(attempt, found)):
                 break
-        return self._busy(attempt, found, delayed)
+        return self._had(attempt, session, found) or self._busy(attempt, found, delayed)
 
     async def _first_look(self, attempt: Attempt, until: float) -> View | None:
         """Who asks for the first time, or was called, just tries."""
@@ -211,33 +185,6 @@ class Taking:
             return True
         return self._runtime.now() - self._free_since.setdefault(name, self._runtime.now()) >= PATIENCE
 
-    def _taking(self, attempt: Attempt, session: Session, found: View | None) -> list[Op]:
-        """The transaction; nobody is wronged if what was *found* is not so any more: then it is refused."""
-        keys, waits = attempt.keys, found.waits if found is not None else None
-        ahead = found.ahead_of(attempt.ask.token) if found is not None else ()
-        held = found.held if found is not None else None
-        free = absent(keys.held) if held is None else unchanged(keys.held, held.modified)
-        if attempt.ticket:
-            turn = unchanged(attempt.key, attempt.ticket)
-        else:
-            turn = absent(keys.waits) if waits is None else unchanged(keys.waits, waits.modified)
-        take = [
-            locked(keys.held, session.id, self._facts(attempt, session)),
-            written(keys.last, packed(token=attempt.ask.token)),
-        ]
-        ops = [unchanged(session.key, session.stamp), free, turn, *take]
-        ops += [deleted(ticket.key) for ticket in ahead[:MOST_SKIPPED]]
-        if attempt.ticket:
-            ops.append(deleted(attempt.key))
-        alone = attempt.alone if found is None else _alone(attempt, found)
-        return ops + (_opened(keys, alone) if alone else [])
-
-    def _facts(self, attempt: Attempt, session: Session) -> bytes:
-        """Who we are, as others see it in the value of what we lock."""
-        who = here(self._runtime.pid(), attempt.ask.name, attempt.ask.note)
-        me = {"host": who.host, "pid": who.pid, "user": who.user, "note": who.note, "since": wall_clock()}
-        return packed(token=attempt.ask.token, delay=session.delay, **me)
-
     async def _send(self, attempt: Attempt, ops: list[Op], until: float) -> list[Entry] | Refused:
         attempt.unsure = True  # whoever is cancelled in it does not come to know
         try:
@@ -247,6 +194,11 @@ class Taking:
             raise
         attempt.unsure = False
         return answer
+
+    def _had(self, attempt: Attempt, session: Session, found: View | None) -> Grant | None:
+        """The grant, if an earlier ask with the same token was carried out."""
+        mine = found.held_by(attempt.ask.token) if found is not None else None
+        return None if mine is None or found is None else self._granted(attempt, session, mine.modified, found.fence)
 
     def _taken(self, attempt: Attempt, session: Session, answer: list[Entry]) -> Grant:
         fence = next(entry.modified for entry in answer if entry.key == attempt.keys.held and entry.session)
@@ -267,18 +219,13 @@ class Taking:
         """What there is, from our place in line if we are to have one; None if our session is not fit for that."""
         if not attempt.ask.queue or attempt.ticket:
             return await self.look(attempt.keys, until)
-        keys, ask = attempt.keys, attempt.ask
-        ticket = [
-            locked(attempt.key, session.id, self._facts(attempt, session)),
-            written(keys.waits, packed(token=ask.token)),
-        ]
         stamp = session.stamp
-        answer = await self._send(attempt, [unchanged(session.key, stamp), *ticket, seen(keys.all)], until)
+        answer = await self._send(attempt, attempt.lining_up(session, self._runtime.pid()), until)
         if isinstance(answer, Refused):
             await self._learn(attempt, session, stamp, answer, until)
             return None
-        found = view(keys, answer)
-        attempt.ticket = found.ticket_of(ask.token)
+        found = view(attempt.keys, answer)
+        attempt.ticket = found.ticket_of(attempt.ask.token)
         return found
 
     # --- how it ends ---------------------------------------------------------------------------------------
@@ -303,13 +250,13 @@ class Taking:
             self._note(ask.name)
         ahead = found.ahead_of(ask.token)
         attempt.watched = ahead[-1] if ahead else found.held
-        attempt.alone = _alone(attempt, found)
+        attempt.alone = attempt.alone_in(found)
         holder = found.holder(ask.name)
         if holder is not None and found.held is not None:
             self._delays[ask.name] = now + float(unpacked(found.held.value).get("delay", 0.0))
         elif delayed:
             left = max(0.0, self._delays.get(ask.name, 0.0) - now)
-            return Busy(None, max(left, DELAY_LOOK), _DELAYED + (f" for about {left:.0f} s more" if left >= 1 else ""))
+            return Busy(None, max(left, DELAY_LOOK), DELAYED + (f" for about {left:.0f} s more" if left >= 1 else ""))
         return Busy(holder, PATIENCE if found.is_free else SECOND_LOOK if len(ahead) == 1 else LONG)
 
     def _note(self, name: str) -> None:
@@ -321,19 +268,3 @@ class Taking:
     def _forget(self, name: str) -> None:
         self._free_since.pop(name, None)
         self._delays.pop(name, None)
-
-
-_DELAYED = "the session of its last holder ended, and Consul keeps the lock closed for the lock-delay"
-
-
-def _opened(keys: Keys, index: int) -> list[Op]:
-    """Let in who has no ticket: nobody else waits, if nobody has come since `.waits` had that *index*."""
-    return [unchanged(keys.waits, index), deleted(keys.waits)]
-
-
-def _alone(attempt: Attempt, found: View) -> int:
-    """The index of `.waits` if nobody waits but us, or whoever stood before us; else 0."""
-    if found.waits is None:
-        return 0
-    place = len(found.ahead_of(attempt.ask.token)) + (1 if attempt.ticket else 0)
-    return found.waits.modified if place >= len(found.line) else 0
