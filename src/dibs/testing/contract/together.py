@@ -128,8 +128,8 @@ class Together(Kind):
     async def test_what_was_taken_before_the_store_failed_is_given_back(self, world: World) -> None:
         for fault in (refuse, drop_reply):
             client, names = world.client(), [world.name() for _ in range(2)]
-            async with client.lock(names[0]):
-                pass  # so that the next grant is the second of the two below
+            async with client.lock(names[0], ttl=1.0):
+                pass  # so that the next grant is the second of the two below, and has nothing to prepare
             world.wire(client).spoil("grant", passing)
             for _ in range(20):
                 world.wire(client).spoil("grant", fault)
