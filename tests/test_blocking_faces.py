@@ -10,7 +10,21 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import call, client, election, guarded, idempotent, leaders, leading, lease, lock, loss, several, term
+from dibs.core import (
+    call,
+    client,
+    election,
+    guarded,
+    idempotent,
+    leaders,
+    leading,
+    lease,
+    lock,
+    loss,
+    once,
+    several,
+    term,
+)
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
@@ -22,6 +36,8 @@ PAIRS: dict[type, type] = {
     _blocking.Leading: leading.Leading,
     _blocking.Term: term.Term,
     _blocking.Leaders: leaders.Leaders,
+    _blocking.Once: once.Once,
+    _blocking.Run: once.Run,
     _blocking.Locks: several.Locks,
     _blocking.Leases: several.Leases,
     _blocking.LossOfAny: several.LossOfAny,
@@ -51,6 +67,8 @@ INSIDE = {
     leading.Leading: {"abandon"},
     term.Term: {"lease", "begin", "end"},
     leaders.Leaders: set(),
+    once.Once: {"again", "abandon"},
+    once.Run: set(),
     several.Locks: {"timeout", "abandon"},
     several.Leases: set(),
     several.LossOfAny: set(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from dibs.core import call as _call
 from dibs.core import client as _client
@@ -18,6 +18,7 @@ from dibs.core import leading as _leading
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
 from dibs.core import loss as _loss
+from dibs.core import once as _once
 from dibs.core import several as _several
 from dibs.core import term as _term
 from dibs.core.checks import Seconds
@@ -25,12 +26,16 @@ from dibs.core.client import DAY, DEFAULT_TERM, DEFAULT_TTL
 from dibs.core.idempotent import idempotent_blocking
 from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
 from dibs.core.locked import locked_blocking
+from dibs.core.once import KEEP, once_blocking
 from dibs.core.outcome import from_json, to_json
 from dibs.errors import LossReason
 from dibs.holder import Holder, Leader, LockState, Record
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores.guarantees import Guarantees
+
+if TYPE_CHECKING:
+    from dibs.core.history import Past
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -526,6 +531,70 @@ class Idempotent:
         return repr(self._core)
 
 
+@faces(_once.Run)
+class Run:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _once.Run) -> None:
+        self._core = core
+
+    @property
+    def slot(self) -> str:
+        """Which slot: the moment at which it begins, in UTC, or the *slot* that was given."""
+        return self._core.slot
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first start of the slot; more if one before it crashed or failed."""
+        return self._core.attempt
+
+    @property
+    def lease(self) -> Lease:
+        """The lease under which it runs: its fence, and whether it was lost. The block gives it back."""
+        return Lease(self._core.lease)
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+@faces(_once.Once)
+class Once:
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _once.Once) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """The name that is held while a slot runs."""
+        return self._core.name
+
+    def __call__(self, func: Callable[P, R]) -> Callable[P, R | None]:
+        return once_blocking(lambda: Once(self._core.again()), func)
+
+    def history(self) -> list[Past]:
+        return run(self._core.history())
+
+    def __enter__(self) -> Run:
+        try:
+            return Run(run(self._core.__aenter__()))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
 @faces(_client.Client)
 class Client:
     def __init__(self, core: _client.Client) -> None:
@@ -648,6 +717,41 @@ class Client:
                 on_lost=on_lost,
                 dump=dump,
                 load=load,
+            )
+        )
+
+    def once(
+        self,
+        name: str,
+        *,
+        slot: str | None = None,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = 0,
+        retries: int = 0,
+        min_hold: Seconds | None = None,
+        late: Seconds | None = None,
+        keep: Seconds = KEEP,
+        note: str = "",
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Once:
+        return Once(
+            self._core.once(
+                name,
+                slot=slot,
+                cron=cron,
+                every=every,
+                tz=tz,
+                ttl=ttl,
+                timeout=timeout,
+                retries=retries,
+                min_hold=min_hold,
+                late=late,
+                keep=keep,
+                note=note,
+                on_lost=on_lost,
             )
         )
 

@@ -11,6 +11,7 @@ from dibs.core.idempotent import Idempotent
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.loss import Loss
+from dibs.core.once import Once, Run
 from dibs.core.several import Leases, Locks
 from dibs.core.term import Term
 from dibs.errors import (
@@ -22,6 +23,8 @@ from dibs.errors import (
     NotAcquired,
     NotSupported,
     OutcomeUnknown,
+    Skipped,
+    SkipReason,
     StaleFence,
     StoreUnavailable,
 )
@@ -48,8 +51,12 @@ __all__ = [
     "Misuse",
     "NotAcquired",
     "NotSupported",
+    "Once",
     "OutcomeUnknown",
     "Record",
+    "Run",
+    "SkipReason",
+    "Skipped",
     "StaleFence",
     "StoreUnavailable",
     "Term",

@@ -85,6 +85,37 @@ class LeaseLost(DibsError):
         )
 
 
+class SkipReason(StrEnum):
+    """Why a slot was not started."""
+
+    ALREADY_RAN = "already ran"
+    """It was run, here or elsewhere, and ended well."""
+
+    RUNNING = "running now"
+    """The name is held: this slot, or one before it, is being run."""
+
+    NOT_DUE = "not due"
+    """It is too late for the slot, too early after the last run, or the schedule has not begun."""
+
+    GIVEN_UP = "given up"
+    """It was started as often as it may be, and never ended well."""
+
+
+class Skipped(DibsError):
+    """There is nothing to do: the slot of a schedule is run once, and this call is not the one that runs it.
+
+    Raised by ``with client.once(…)``, whose body then does not run; a decorated function is not called, and returns
+    None. *reason* is one of `SkipReason`, *detail* says who ran it, and when. No fault: go on.
+    """
+
+    def __init__(self, name: str, slot: str, reason: SkipReason, detail: str) -> None:
+        super().__init__(name, slot, reason, detail)
+        self.name, self.slot, self.reason, self.detail = name, slot, reason, detail
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is skipped for slot {self.slot}, {self.reason}: {self.detail}"
+
+
 class StaleFence(DibsError):
     """A guard refused a write: a newer grant of the lock has already reached the resource.
 

@@ -28,6 +28,7 @@ from dibs.core.keeper import RETURN_BUDGET, Keeper
 from dibs.core.lease import Lease, LeaseRef
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
+from dibs.core.once import KEEP, Once, checked_terms
 from dibs.core.outcome import fingerprint_of, from_json, to_json
 from dibs.core.parts import Parts
 from dibs.core.recording import check_records
@@ -241,6 +242,42 @@ class Client:
         lock = self.lock(key, ttl=ttl, timeout=timeout, note=note, on_lost=on_lost)
         fingerprint_of(fingerprint)  # refuse a bad one here, before anything is done
         return Idempotent(self, lock, fingerprint, checked_length(keep, "keep"), Codec(dump, load))
+
+    def once(
+        self,
+        name: str,
+        *,
+        slot: str | None = None,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = 0,
+        retries: int = 0,
+        min_hold: Seconds | None = None,
+        late: Seconds | None = None,
+        keep: Seconds = KEEP,
+        note: str = "",
+        on_lost: Literal["cancel", "flag"] = "cancel",
+    ) -> Once:
+        """Describe what is to be run once per slot of a schedule, on one of all machines; nothing is sent yet.
+
+        The slot is what it is by the store's clock: of a line for *cron* in the time zone *tz*, of one *every* so many
+        seconds, or the *slot* that you name. It runs under the lock *name*, so two slots never run at once, and how
+        it ended is remembered for *keep* (at least until the next slot).
+
+        One that failed or crashed is started again by a later call, *retries* times. A call that finds the name held
+        waits at most *timeout*: 0 skips at once, None stands by until the run has ended, to take over if it crashes. A
+        slot may be begun until the next one begins, or for *late* seconds; *min_hold* keeps the next start away for so
+        long. *ttl*, *note* and *on_lost* are those of `lock`.
+        """
+        from dibs.core.slots import schedule_of  # noqa: PLC0415 - time zones cost 5 ms at start
+
+        schedule = schedule_of(slot, cron, every, tz)
+        shortest, lengths = self.store.shortest_ttl, (min_hold, late, keep)
+        terms = checked_terms(name, schedule, ttl, timeout, retries, *lengths, note, on_lost, shortest)
+        check_records(self.store)
+        return Once(self, terms)
 
     async def resume(self, text: str) -> Lease:
         """Take over the lease that another process wrote with `Lease.to_str`, and keep it here from now on.

@@ -54,7 +54,7 @@ class MemoryServer:
     """What a store is on the other side of the wire."""
 
     def __init__(self, now: Callable[[], float], wall_us: Callable[[], int] = unix_us) -> None:
-        self._now, self._wall_us = now, wall_us
+        self._now, self.wall_us = now, wall_us
         self._mutex, self._working = threading.RLock(), False
         lifetime.around_fork(self._before_fork, self._after_fork)
         lifetime.after_fork(self._forked)
@@ -141,7 +141,7 @@ class MemoryServer:
         token = parts.of_fence(record, fence) if record.token == TO_SEVERAL else record.token
         if token is None or (record.token == token and record.fence != fence):
             return False
-        record.evicted, record.evicted_token = Eviction(fence, reason, by, self._wall_us() / 1e6), token
+        record.evicted, record.evicted_token = Eviction(fence, reason, by, self.wall_us() / 1e6), token
         if record.token == token:
             record.token, record.free_since = None, now
         else:
@@ -218,7 +218,7 @@ class MemoryServer:
         """Forget a name whose record is over, or there would be one for each request ever made; time has passed its
         fence long since."""
         record = self._records.get(key)
-        if record is not None and not record.line and record.fence < self._wall_us():
+        if record is not None and not record.line and record.fence < self.wall_us():
             self._end_if_over(record, self._now())
             if record.token is None:
                 del self._records[key]
@@ -239,8 +239,8 @@ class MemoryServer:
         refused = parts.refusal(record, who.name, token, part, now)
         if refused is None:
             if token not in record.shares:
-                record.fence = max(record.fence + 1, self._wall_us())
-                who = who._replace(fence=record.fence, since=self._wall_us() / 1e6, part=part.shown)
+                record.fence = max(record.fence + 1, self.wall_us())
+                who = who._replace(fence=record.fence, since=self.wall_us() / 1e6, part=part.shown)
             return parts.give(record, who, token, part, now, ttl)
         if queue and token not in record.line:
             record.line[token] = Ticket(self._waiter(who, token))
@@ -248,12 +248,12 @@ class MemoryServer:
         return refused
 
     def _waiter(self, who: Holder, token: str) -> Holder:
-        return who._replace(since=self._wall_us() / 1e6, part=shown_part(token))
+        return who._replace(since=self.wall_us() / 1e6, part=shown_part(token))
 
     def _give(self, record: Record, who: Holder, token: str, expires_at: float) -> int:
-        record.fence = max(record.fence + 1, self._wall_us())
+        record.fence = max(record.fence + 1, self.wall_us())
         record.token, record.expires_at = token, expires_at
-        record.who = who._replace(fence=record.fence, since=self._wall_us() / 1e6)
+        record.who = who._replace(fence=record.fence, since=self.wall_us() / 1e6)
         return record.fence
 
     def _end_if_over(self, record: Record, now: float) -> None:

@@ -78,6 +78,10 @@ class MemoryStore(Store):
         """Show the record."""
         return self._server.show(self._space, name)
 
+    async def time(self, name: str, within: float) -> float:
+        """The wall clock of this machine."""
+        return self._server.wall_us() / 1e6
+
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Show this client as the holder."""
         self._server.adopt(self._space, here(self._runtime.pid(), claim.name, note), claim.token)

@@ -212,6 +212,10 @@ class PostgresStore(Store):
         """Compare the fence and empty the columns in one update."""
         return await self._records.forget(name, fence, self._runtime.now() + within)
 
+    async def time(self, name: str, within: float) -> float:
+        """The server's clock."""
+        return await self._records.time(self._runtime.now() + within)
+
     async def close(self) -> None:
         """Close the connections."""
         self._ear.close()

@@ -76,6 +76,8 @@ FIND = Statement(
     f"SELECT {_RECORD} FROM dibs_lease AS l WHERE namespace = $1 AND name = $2 AND {RECORDED.format(after='$3')}",
 )
 
+CLOCK = Statement("clock", f"SELECT extract(epoch FROM {NOW})")
+
 LIST = Statement(
     "records",
     f"""SELECT {_RECORD} FROM dibs_lease AS l WHERE namespace = $1 AND name >= $2 AND starts_with(name, $2)
@@ -164,6 +166,11 @@ class Records:
         """The record of *name*."""
         [rows] = await self._asking.port.do(until, [Call(FIND, (*self._asking.name(name), number(-1)))])
         return _shown(rows[0]) if rows else None
+
+    async def time(self, until: float) -> float:
+        """Ask the server."""
+        [rows] = await self._asking.port.do(until, [Call(CLOCK, ())])
+        return float(rows[0][0] or 0)
 
     async def list(self, prefix: str, most: int, until: float) -> list[Record]:
         """The latest, the latest first."""

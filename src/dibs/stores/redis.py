@@ -178,6 +178,10 @@ class RedisStore(Store):
         unheard = busy.holder is not None and not busy.holder.pid  # one of ours has a process
         await self._listening.wait(ask.token, min(within, POLL) if unheard else within)
 
+    async def time(self, name: str, within: float) -> float:
+        """The clock of the node that has *name*."""
+        return await self._records.time(name, within)
+
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """One script."""
         keys = self._naming.keys(name)

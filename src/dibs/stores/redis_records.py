@@ -90,6 +90,9 @@ FINISH = Script(_WRITE + RELEASE.text)
 LOOK = Script("return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}")
 """record."""
 
+CLOCK = Script("return redis.call('TIME')")
+"""lock, so that it is asked where the lock is."""
+
 FORGET = Script("""
 local left = redis.call('GET', KEYS[1])
 if not left or string.match(left, '^(%d+):') ~= ARGV[1] then return 0 end
@@ -133,6 +136,12 @@ class Records:
         key = self._naming.keys(name).record
         value, left = await self._route.call(key, LOOK, LOOK.call((key,)), within)
         return _read(value, left) if value is not None else None
+
+    async def time(self, name: str, within: float) -> float:
+        """Ask the node of *name*."""
+        key = self._naming.keys(name).lock
+        seconds, micros = await self._route.call(key, CLOCK, CLOCK.call((key,)), within)
+        return int(seconds) + int(micros) / 1e6
 
     async def records(self, prefix: str, most: int, within: float) -> list[Record]:
         """Scan the keys."""

@@ -115,6 +115,10 @@ class SQLiteStore(Store):
         """The row, the queue, and the last eviction."""
         return await self._port.call(within, sqlite_view.show, name)
 
+    async def time(self, name: str, within: float) -> float:
+        """The wall clock of this machine."""
+        return self._port.database.wall_clock() / 1e6
+
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Put this process's facts and its liveness file into the row."""
         await self._port.call(within, sqlite_keep.attach, claim, note)

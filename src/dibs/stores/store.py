@@ -172,6 +172,10 @@ class Store(ABC):
         """Remove the record that was written under *fence*, if it is the one there; tell whether it was."""
         raise self._no_records()
 
+    async def time(self, name: str, within: float) -> float:
+        """What time it is where *name* is kept: unix time. Whoever keeps records tells it, for they are of a time."""
+        raise self._no_records()
+
     def _no_records(self) -> NotSupported:
         why = self.guarantees.cannot.get(Ability.RECORDS, f"it has to declare that in {type(self).__name__}.guarantees")
         return NotSupported(f"the store {self.guarantees.name} keeps no records: {why}")

@@ -185,6 +185,10 @@ class FarStore(Store):
         """Send it."""
         return await self._send("record", name, lambda near: near.record(name, within), within)
 
+    async def time(self, name: str, within: float) -> float:
+        """Send it."""
+        return await self._send("time", name, lambda near: near.time(name, within), within)
+
     async def records(self, prefix: str, most: int, within: float) -> list[Record]:
         """Send it."""
         return await self._send("records", prefix, lambda near: near.records(prefix, most, within), within)

@@ -34,7 +34,7 @@ import pytest
 
 KINDS = (
     *("ownership", "expiry", "waiting", "blocks", "fences", "looking", "names", "handover", "keeping", "cancelling"),
-    *("records", "electing", "sharing", "semaphores", "together"),
+    *("records", "electing", "sharing", "semaphores", "together", "slotted"),
 )
 pytest.register_assert_rewrite(*(f"dibs.testing.contract.{kind}" for kind in KINDS))  # before they are imported
 
@@ -51,6 +51,7 @@ from dibs.testing.contract.ownership import Ownership  # noqa: E402
 from dibs.testing.contract.records import Records  # noqa: E402
 from dibs.testing.contract.semaphores import Semaphores  # noqa: E402
 from dibs.testing.contract.sharing import Sharing  # noqa: E402
+from dibs.testing.contract.slotted import Slotted  # noqa: E402
 from dibs.testing.contract.suite import Fixtures  # noqa: E402
 from dibs.testing.contract.together import Together  # noqa: E402
 from dibs.testing.contract.waiting import Waiting  # noqa: E402
@@ -72,6 +73,7 @@ class StoreContract(
     Sharing,
     Semaphores,
     Together,
+    Slotted,
     Fixtures,
 ):
     """What every store does."""

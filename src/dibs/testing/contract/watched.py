@@ -128,6 +128,10 @@ class Watched(Store):
         """Pass it on."""
         return await self._do("forget", lambda: self._store.forget(name, fence, within), within)
 
+    async def time(self, name: str, within: float) -> float:
+        """Pass it on."""
+        return await self._do("time", lambda: self._store.time(name, within), within)
+
     def crowded(self, name: str) -> bool:
         """Pass it on."""
         return self._store.crowded(name)
