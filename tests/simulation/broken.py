@@ -44,7 +44,7 @@ class GivesOneFenceToAll(MemoryServer):
 
     def _give(self, record: Any, who: Holder, token: str, expires_at: float) -> int:
         super()._give(record, who, token, expires_at)
-        record.fence = self._wall_us() // 1_000_000
+        record.fence = self.wall_us() // 1_000_000
         return int(record.fence)
 
 

@@ -26,6 +26,7 @@ from dibs.errors import DibsError, Misuse
 VERBS = {
     "run": "dibs.cli.run",
     "elect": "dibs.cli.elect",
+    "once": "dibs.cli.once",
     "ls": "dibs.cli.ls",
     "show": "dibs.cli.show",
     "acquire": "dibs.cli.acquire",
@@ -38,7 +39,7 @@ VERBS = {
 }
 """Verb to the module that knows it; only that one is imported."""
 
-WITH_COMMAND = {VERBS["run"], VERBS["elect"]}
+WITH_COMMAND = {VERBS["run"], VERBS["elect"], VERBS["once"]}
 """Those that run a command. Everything after the first ``--`` is it, whatever it looks like."""
 
 

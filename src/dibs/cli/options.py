@@ -93,6 +93,13 @@ def fence(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """Read a whole number, 0 or more."""
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def exit_code(text: str) -> int:
     """Read an exit code."""
     if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 255:

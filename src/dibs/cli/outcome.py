@@ -10,7 +10,7 @@ from dibs.cli.lines import say, say_json
 from dibs.cli.signals import Interrupted
 from dibs.cli.supervise import Ending
 from dibs.cli.watch import Cause
-from dibs.errors import DibsError, LeaseLost, NotAcquired, StoreUnavailable
+from dibs.errors import DibsError, LeaseLost, NotAcquired, Skipped, StoreUnavailable
 
 WHY = {
     Exit.NOT_ACQUIRED: "busy",
@@ -38,6 +38,15 @@ class Outcome:
     def acquired(self, fence: int, waited: float) -> None:
         """The lock was ours."""
         self._facts |= {"acquired": True, "fence": fence, "waited": round(waited, 3)}
+
+    def begun(self, slot: str, attempt: int, fence: int) -> None:
+        """The slot was ours to run."""
+        self._facts |= {"acquired": True, "fence": fence, "slot": slot, "attempt": attempt}
+
+    def skipped(self, skipped: Skipped, *, verbose: bool) -> None:
+        """There was nothing to do, which is told to people only if they want to hear it."""
+        self._end(Exit.DONE, "skipped", *([str(skipped)] if verbose else []))
+        self._facts |= {"slot": skipped.slot, "reason": str(skipped.reason), "detail": skipped.detail}
 
     def failed(self, error: DibsError) -> None:
         """It ended before the command could start."""

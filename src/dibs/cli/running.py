@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dibs.cli.child import CannotExecError, start
@@ -94,12 +95,7 @@ def guarded(
 ) -> None:
     """Run the command and give the lock back."""
     try:
-        signals.stop_if_any()
-        outcome.ended(_run(command, _environment(args, lease), client.inheritable(), lease, watch, signals))
-    except Interrupted as signal:
-        outcome.interrupted(signal)
-    except CannotExecError as error:
-        outcome.cannot_exec(error)
+        supervised(args, command, watch, client, lease, signals, outcome)
     finally:
         left = lease.expires_in()
         try:
@@ -108,6 +104,27 @@ def guarded(
             outcome.lost(error, counts=watch.on_lost is not OnLost.CONTINUE)
         except StoreUnavailable as error:
             outcome.not_given_back(error, left)
+
+
+def supervised(
+    args: argparse.Namespace,
+    command: Sequence[str],
+    watch: Watch,
+    client: Client,
+    lease: Lease,
+    signals: Signals,
+    outcome: Outcome,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run the command under the lease, with *more* in its environment."""
+    env = {**_environment(args, lease), **more}
+    try:
+        signals.stop_if_any()
+        outcome.ended(_run(command, env, client.inheritable(), lease, watch, signals))
+    except Interrupted as signal:
+        outcome.interrupted(signal)
+    except CannotExecError as error:
+        outcome.cannot_exec(error)
 
 
 def _run(

@@ -1,4 +1,6 @@
-"""Show all that is known of one lock: who holds it, who waits, and who broke it.
+"""Show all that is known of one lock: who holds it, leads or runs under it, who waits, and who broke it.
+
+Of a name that dibs once runs, it shows the last runs: slot, outcome, how long, and where.
 
 With --store also what its store promises; --json always has that.
 """
@@ -7,12 +9,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dibs.cli.lines import print_json, printable, write
 from dibs.cli.options import add_common
-from dibs.cli.where import looking
+from dibs.cli.where import Nowhere, looking
+from dibs.core.history import Past, maybe_read
 from dibs.holder import LEADS, Eviction, Leader, LockState
-from dibs.stores.guarantees import Guarantees, Promise
+from dibs.stores.guarantees import Ability, Guarantees, Promise
+
+if TYPE_CHECKING:
+    from dibs import Client
+
+SHOWN = 10
+"""Runs that people are shown; --json has all that are remembered."""
 
 USAGE = "dibs show [OPTIONS] NAME"
 
@@ -28,14 +39,22 @@ def main(args: argparse.Namespace) -> int:
     """Do it."""
     with looking(args) as client:
         state, guarantees = client.show(args.name), client.guarantees
+        runs = runs_of(client, args.name)
     if args.json:
-        print_json(facts(state, guarantees))
+        print_json(facts(state, guarantees, runs))
     else:
-        write(page(state, guarantees, promised=args.store))
+        write(page(state, guarantees, runs, promised=args.store))
     return 0
 
 
-def page(state: LockState, guarantees: Guarantees, *, promised: bool) -> str:
+def runs_of(client: Client | Nowhere, name: str) -> Sequence[Past]:
+    """What is remembered of the slots of *name*, the latest last."""
+    record = None if Ability.RECORDS in client.guarantees.cannot else client.record(name)
+    history = maybe_read(record) if record is not None else None
+    return () if history is None else history.runs
+
+
+def page(state: LockState, guarantees: Guarantees, runs: Sequence[Past] = (), *, promised: bool) -> str:
     """Write it for people."""
     lines = [
         ("name", state.name),
@@ -43,6 +62,7 @@ def page(state: LockState, guarantees: Guarantees, *, promised: bool) -> str:
         *((("leader", str(leader)),) if (leader := leader_of(state)) else ()),
         ("fence", f"{state.fence} was the last one given out" if state.fence else "it was never locked"),
         *((f"waits {place}", str(waiter)) for place, waiter in enumerate(state.waiting, 1)),
+        *(("run", str(run)) for run in reversed(runs[-SHOWN:])),
         ("broken", _eviction(state.evicted) if state.evicted else "never"),
         ("store", guarantees.name),
         *(("  remark", remark) for remark in state.remarks),
@@ -69,7 +89,7 @@ def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
     ]
 
 
-def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
+def facts(state: LockState, guarantees: Guarantees, runs: Sequence[Past] = ()) -> dict[str, object]:
     """Write it for programs."""
     leader = leader_of(state)
     said = guarantees._asdict() | {"cannot": {str(ability): why for ability, why in guarantees.cannot.items()}}
@@ -78,6 +98,7 @@ def facts(state: LockState, guarantees: Guarantees) -> dict[str, object]:
         "fence": state.fence,
         "holder": state.holder._asdict() if state.holder else None,
         "leader": {"candidate": leader.candidate, "term": leader.term} if leader else None,
+        "runs": [run._asdict() for run in runs],
         "waiting": [waiter._asdict() for waiter in state.waiting],
         "evicted": state.evicted._asdict() if state.evicted else None,
         "remarks": list(state.remarks),

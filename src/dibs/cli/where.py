@@ -14,7 +14,7 @@ from dibs.errors import Misuse
 
 if TYPE_CHECKING:
     from dibs import Client
-    from dibs.holder import Holder, LockState
+    from dibs.holder import Holder, LockState, Record
     from dibs.stores.guarantees import Guarantees
 
 
@@ -68,6 +68,11 @@ class Nowhere:
         from dibs.holder import LockState  # noqa: PLC0415 - the same
 
         return LockState(checked_name(name), 0, None, (), None)
+
+    def record(self, name: str) -> Record | None:
+        """Nothing was left there."""
+        del name
+        return None
 
     def evict(self, name: str, *, fence: int, reason: str) -> bool:
         """There is nothing to break."""
