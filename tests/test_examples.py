@@ -122,3 +122,33 @@ def test_a_celery_task_runs_once_at_a_time(start: Start, tmp_path: Path, redis_s
         assert events == [(what, fence) for fence in fences for what in ("begin", "end")]
         assert sorted(set(fences)) == fences
         assert len(fences) == calls
+
+
+def test_one_scheduler_leads_and_the_next_takes_over_at_once(start: Start, tmp_path: Path) -> None:
+    database = tmp_path / "jobs.db"
+    first = start(sys.executable, "scheduler.py", str(database))
+    assert first.stdout is not None
+    assert "leads, term" in first.stdout.readline()
+    second = start(sys.executable, "scheduler.py", str(database))
+    first.terminate()
+    ended(first)
+    assert second.stdout is not None
+    assert "leads, term" in second.stdout.readline()
+    second.terminate()
+    ended(second)
+    rounds = sqlite3.connect(database)
+    jobs = rounds.execute("SELECT round, term FROM job ORDER BY rowid").fetchall()
+    rounds.close()
+    assert jobs == sorted(jobs)
+    assert [number for number, _ in jobs] == list(range(1, len(jobs) + 1))
+
+
+def test_a_nightly_job_is_done_by_one_of_five_replicas(start: Start, tmp_path: Path) -> None:
+    """At midnight it is done for the next day, too."""
+    path = tmp_path / "report"
+    replicas = [start(sys.executable, "nightly.py", str(path)) for _ in range(5)]
+    said = [ended(replica) for replica in replicas]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert 1 <= len(lines) <= 2
+    assert len(set(lines)) == len(lines)
+    assert sum("already ran" in line for line in said) == 5 - len(lines)

@@ -27,7 +27,7 @@ def until(look: Callable[[], object], what: str) -> None:
 class Actor:
     """A Python process that runs one of our modules, with every warning an error."""
 
-    def __init__(self, module: str, *args: object) -> None:
+    def __init__(self, module: str, *args: object, **env: str) -> None:
         tests = Path(__file__).parent.parent
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", f"processes.{module}", *map(str, args)],
@@ -35,9 +35,14 @@ class Actor:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(tests)},
+            env={**os.environ, "PYTHONPATH": str(tests), **env},
         )
         self.pid = self._process.pid
+
+    @property
+    def mouth(self) -> IO[str]:
+        """What can be read when it has something to say."""
+        return _open(self._process.stdout)
 
     def ask(self, *words: object) -> Any:
         """Let it do something; its answer."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -136,6 +136,8 @@ class Once:
         try:
             await claimed.end(None if own is None else f"{type(own).__name__}: {own}")
         except (LeaseLost, Misuse) as error:
+            with suppress(LeaseLost, Misuse):
+                await claimed.lease.release()  # it is over, and from now on nobody here counts on it
             if own is None:
                 raise
             own.add_note(str(error))
