@@ -21,6 +21,8 @@ from dibs.errors import (
     NotAcquired,
     NotSupported,
     OutcomeUnknown,
+    Skipped,
+    SkipReason,
     StaleFence,
     StoreUnavailable,
 )
@@ -47,6 +49,9 @@ ERRORS: dict[DibsError, tuple[str, ...]] = {
         *("no quorum", "h1: down", "h2: slow"),
     ),
     OutcomeUnknown("redis://h", "no answer within 1 s"): ("redis://h", "is not known", "no answer within 1 s"),
+    Skipped("report", "2026-11-29T03:00:00Z", SkipReason.ALREADY_RAN, "it already ran at 03:00, by host-a pid 42"): (
+        *("'report'", "slot 2026-11-29T03:00:00Z", "already ran", "host-a pid 42"),
+    ),
     Misuse("ttl=0: it must be more than 0 seconds"): ("ttl=0",),
     NotSupported("this store cannot hand a lease over; take redis:"): ("take redis:",),
 }

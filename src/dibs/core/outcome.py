@@ -5,17 +5,15 @@ A line of JSON, and after it the result as the caller's *dump* made it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dibs.errors import Misuse
 from dibs.holder import Record
 
 DONE, FAILED = "done", "failed"
-
-_line = json.JSONEncoder(separators=(",", ":")).encode
-_sorted = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 LONGEST_ERROR = 500
 """Characters of an error that are kept."""
@@ -37,14 +35,14 @@ class Outcome(NamedTuple):
         """Write it."""
         state, fingerprint, attempt, error, result = self
         facts = {"idempotent": 1, "state": state, "fingerprint": fingerprint, "attempt": attempt, "error": error}
-        return _line({**facts, "result": len(result)}).encode() + b"\n" + result
+        return _encoder()({**facts, "result": len(result)}).encode() + b"\n" + result
 
 
 def read(record: Record) -> Outcome:
     """Read what `Outcome.to_bytes` wrote; `Misuse` if the record is of something else."""
     head, _, result = record.data.partition(b"\n")
     try:
-        facts = json.loads(head)
+        facts = from_json(head)
         version = facts.pop("idempotent")
         if version == 1 and facts["result"] == len(result):
             return Outcome(**{**facts, "result": result})
@@ -70,14 +68,23 @@ def fingerprint_of(about: Any) -> str | None:
 def to_json(value: Any, what: str = "the result") -> bytes:
     """Write *value* as JSON, always in the same way."""
     try:
-        return _sorted(value).encode()
+        return _encoder(sort_keys=True, allow_nan=False)(value).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise Misuse(f"{what} cannot be written as JSON ({exc}): {_shown(value)}") from exc
 
 
 def from_json(data: bytes) -> Any:
     """Read what `to_json` wrote."""
+    import json  # noqa: PLC0415 - see `_encoder`
+
     return json.loads(data)
+
+
+@functools.cache
+def _encoder(**options: bool) -> Callable[[Any], str]:
+    import json  # noqa: PLC0415 - 2 ms at the start of every `dibs run`, which has no use for it
+
+    return json.JSONEncoder(separators=(",", ":"), **options).encode
 
 
 def shortened(error: BaseException) -> str:
