@@ -5,29 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import dibs
 from consul_locks import BARE, BARE_HTTPX, CONSULOCK, DIBS, DIBS_ASYNC, Guard, opened, present
 from consul_server import ConsulServer
-from crew import partner
 from dibs.ports.consul import Agent
 from page import Aim, Answer, micros, millis, table, times
+from passing import handoffs
 from rounds import Scale, interleaved, median, percentile, ratio, timed, together
 
 CYCLE_AIM, CALLS_AIM = 1.5, 6
 
 CROWD = 32
-
-HELD = (0.02, 0.06)
-"""Seconds for which the lock is held before it is handed over."""
 
 
 def measure(_folder: Path, scale: Scale) -> Answer:
@@ -68,7 +63,7 @@ def _handoffs(server: ConsulServer, scale: Scale) -> tuple[str, Aim]:
     """From a release in one process until a waiter in another has the lock."""
     count = 5 if scale.quick else 15
     kinds = present([DIBS, DIBS_ASYNC, CONSULOCK])
-    runs = {kind: functools.partial(handoffs, kind, server.port, count) for kind in kinds}
+    runs = {kind: functools.partial(handoffs, functools.partial(opened, kind, server.port), count) for kind in kinds}
     every = {kind: together(rounds) for kind, rounds in interleaved(runs, scale.rounds).items()}
     rows = [[kind, *(millis(percentile(took, part)) for part in (0.5, 0.99))] for kind, took in every.items()]
     rows.sort(key=lambda row: percentile(every[row[0]], 0.5))
@@ -81,38 +76,6 @@ def _handoffs(server: ConsulServer, scale: Scale) -> tuple[str, Aim]:
         found <= peer,
     )
     return table([f"hand-off in Consul, {len(every[DIBS])} each", "p50, ms", "p99, ms"], rows), aim
-
-
-def handoffs(kind: str, port: int, count: int) -> list[float]:
-    """Hand the lock over *count* times; the seconds it took."""
-    took = []
-    waiter = partner(wait_again_and_again, kind, port)
-    with opened(kind, port) as guard:
-        waiter.recv()
-        for _ in range(count):
-            with guard():
-                waiter.send(True)
-                waiter.recv()  # it asks now
-                time.sleep(random.uniform(*HELD))
-                released_at = time.monotonic()
-            took.append(waiter.recv() - released_at)
-            waiter.recv()  # and has given it back
-    waiter.send(False)
-    return took
-
-
-def wait_again_and_again(holder: Connection, kind: str, port: int) -> None:
-    """Ask for the lock when the holder says so, and tell when it came."""
-    with opened(kind, port) as guard:
-        with guard():
-            pass
-        holder.send("ready")
-        while holder.recv():
-            holder.send("asking")
-            with guard():
-                got_it_at = time.monotonic()
-            holder.send(got_it_at)
-            holder.send("free")
 
 
 def _crowd(server: ConsulServer) -> Aim:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import random
-import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dibs
 import postgres_peers
-from crew import partner
 from page import Aim, Answer, micros, millis, table, times
+from passing import handoffs
 from postgres_locks import ADVISORY, BARE, BARE_ASYNC, FENCED, ROWS, ROWS_ASYNC, SESSION, Guard, opened
 from postgres_server import HOST, PostgresServer
 from rounds import Scale, interleaved, median, percentile, ratio, timed, together
@@ -26,9 +24,6 @@ MANY = 200
 
 FLOORS = {ROWS: BARE, ROWS_ASYNC: BARE_ASYNC, SESSION: FENCED}
 """What each form of dibs is measured against."""
-
-HELD = (0.02, 0.06)
-"""Seconds for which the lock is held before it is handed over."""
 
 
 def measure(_folder: Path, scale: Scale) -> Answer:
@@ -78,7 +73,7 @@ def _handoffs(server: PostgresServer, scale: Scale) -> tuple[str, Aim]:
     count = 10 if scale.quick else 30
     kinds = [ADVISORY, SESSION, ROWS, *postgres_peers.present()]
     server.run_on({0, 1})
-    runs = {kind: functools.partial(handoffs, kind, server.port, count) for kind in kinds}
+    runs = {kind: functools.partial(handoffs, functools.partial(at, kind, server.port), count) for kind in kinds}
     found = interleaved(runs, scale.rounds)
     middle = {kind: [median(took) for took in rounds] for kind, rounds in found.items()}
     over = {kind: ratio(middle[kind], middle[ADVISORY]) for kind in kinds}
@@ -92,40 +87,12 @@ def _handoffs(server: PostgresServer, scale: Scale) -> tuple[str, Aim]:
     return table([f"hand-off in PostgreSQL, {len(every[SESSION])} each", "p50 ratio", "p50, ms", "p99, ms"], rows), aim
 
 
-def handoffs(kind: str, port: int, count: int) -> list[float]:
-    """Hand the lock over *count* times; the seconds it took."""
-    took = []
-    waiter = partner(wait_again_and_again, kind, port)
-    with opened(kind, lambda scheme, options: url(port, scheme, options)) as guard:
-        waiter.recv()
-        for _ in range(count):
-            with guard():
-                waiter.send(True)
-                waiter.recv()  # it asks now
-                time.sleep(random.uniform(*HELD))
-                released_at = time.monotonic()
-            took.append(waiter.recv() - released_at)
-            waiter.recv()  # and has given it back
-    waiter.send(False)
-    return took
+def at(kind: str, port: int) -> AbstractContextManager[Guard]:
+    """The lock of one *kind*, also in another process."""
+    return opened(kind, functools.partial(_url, port))
 
 
-def wait_again_and_again(holder: Connection, kind: str, port: int) -> None:
-    """Ask for the lock when the holder says so, and tell when it came."""
-    with opened(kind, lambda scheme, options: url(port, scheme, options)) as guard:
-        with guard():
-            pass
-        holder.send("ready")
-        while holder.recv():
-            holder.send("asking")
-            with guard():
-                got_it_at = time.monotonic()
-            holder.send(got_it_at)
-            holder.send("free")
-
-
-def url(port: int, scheme: str, options: str) -> str:
-    """The server's URL, in another process."""
+def _url(port: int, scheme: str, options: str) -> str:
     return f"{scheme}://bench@{HOST}:{port}/postgres{options}"
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import random
 import threading
-import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dibs
-from crew import partner
 from page import Aim, Answer, micros, millis, table, times
+from passing import handoffs
 from rounds import Scale, interleaved, median, percentile, ratio, timed, together
 from zookeeper_locks import BARE, DIBS, KAZOO, KINDS, TOOZ, Guard, opened
 from zookeeper_server import ZooKeeperServer
@@ -23,9 +20,6 @@ CYCLE_AIM, KAZOO_AIM, CROWD_AIM = 1.5, 1.0, 8.0
 
 CROWDS = [2, 8, 32]
 """Clients that want one lock."""
-
-HELD = (0.02, 0.06)
-"""Seconds for which the lock is held before it is handed over."""
 
 
 def measure(_folder: Path, scale: Scale) -> Answer:
@@ -67,7 +61,10 @@ def _handoffs(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:
     """From a release in one process until a waiter in another has the lock."""
     count = 10 if scale.quick else 30
     kinds = [DIBS, KAZOO, TOOZ]
-    found = interleaved({kind: functools.partial(handoffs, kind, server.port, count) for kind in kinds}, scale.rounds)
+    found = interleaved(
+        {kind: functools.partial(handoffs, functools.partial(opened, kind, server.port), count) for kind in kinds},
+        scale.rounds,
+    )
     middle = {kind: [median(took) for took in rounds] for kind, rounds in found.items()}
     over = {kind: ratio(middle[kind], middle[KAZOO]) for kind in kinds}
     every = {kind: together(rounds) for kind, rounds in found.items()}
@@ -79,38 +76,6 @@ def _handoffs(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:
     aim = Aim(what, f"≤ {KAZOO_AIM:g}×", times(over[DIBS]), over[DIBS] <= KAZOO_AIM)
     head = [f"hand-off in ZooKeeper, {len(every[DIBS])} each", "p50 ratio to kazoo", "p50, ms", "p99, ms"]
     return table(head, rows), aim
-
-
-def handoffs(kind: str, port: int, count: int) -> list[float]:
-    """Hand the lock over *count* times; the seconds it took."""
-    took = []
-    waiter = partner(wait_again_and_again, kind, port)
-    with opened(kind, port) as guard:
-        waiter.recv()
-        for _ in range(count):
-            with guard():
-                waiter.send(True)
-                waiter.recv()  # it asks now
-                time.sleep(random.uniform(*HELD))
-                released_at = time.monotonic()
-            took.append(waiter.recv() - released_at)
-            waiter.recv()  # and has given it back
-    waiter.send(False)
-    return took
-
-
-def wait_again_and_again(holder: Connection, kind: str, port: int) -> None:
-    """Ask for the lock when the holder says so, and tell when it came."""
-    with opened(kind, port) as guard:
-        with guard():
-            pass
-        holder.send("ready")
-        while holder.recv():
-            holder.send("asking")
-            with guard():
-                got_it_at = time.monotonic()
-            holder.send(got_it_at)
-            holder.send("free")
 
 
 def _crowds(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dibs.errors import Misuse, StaleFence
+from dibs.guards.held import Held
 
 Json = dict[str, Any]
 
@@ -22,21 +23,6 @@ MOST_STEPS = 63
 """Beside the condition: a transaction of Consul has at most 64 operations."""
 
 _INDEX = re.compile(r"current modify index (\d+)")
-
-
-class Held(Protocol):
-    """A lease of either colour."""
-
-    @property
-    def name(self) -> str:
-        """What is locked."""
-
-    @property
-    def fence(self) -> int:
-        """The fence of the grant."""
-
-    def compare(self) -> object:
-        """The condition."""
 
 
 def put(key: str, value: str | bytes) -> Json:

@@ -11,26 +11,12 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dibs.errors import Misuse, StaleFence
+from dibs.guards.held import Held
 
 Json = dict[str, Any]
-
-
-class Held(Protocol):
-    """A lease of either colour."""
-
-    @property
-    def name(self) -> str:
-        """What is locked."""
-
-    @property
-    def fence(self) -> int:
-        """The fence of the grant."""
-
-    def compare(self) -> object:
-        """The condition."""
 
 
 def put(key: str, value: str | bytes) -> Json:
