@@ -19,6 +19,8 @@ from dibs.core.client import Client
 from dibs.errors import LeaseLost, LossReason, Misuse, OutcomeUnknown, StaleFence, StoreUnavailable
 from dibs.guards import etcd as guarding
 from dibs.ports.etcd import Etcd
+from dibs.ports.http_blocking import BlockingDial, BlockingWire
+from dibs.ports.http_source import Endpoint
 from dibs.stores.etcd import IN_LINE, EtcdStore
 from dibs.stores.etcd_leases import Leases
 from dibs.stores.store import Busy, Claim, Grant
@@ -547,6 +549,23 @@ class TestWhereItIs:
                 client.lock("a").acquire(timeout=0)
         with dibs.connect(f"etcds://127.0.0.1:{tls_server.port}?verify=no{ours}") as client:
             client.lock("a").acquire(timeout=0).release()
+
+    def test_one_connection_with_tls_serves_one_request_after_the_other(
+        self, tls_server: EtcdServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dials: list[Endpoint] = []
+        dial = BlockingDial.__call__
+
+        async def counted(self: BlockingDial, endpoint: Endpoint, until: float) -> BlockingWire:
+            dials.append(endpoint)
+            return await dial(self, endpoint, until)
+
+        monkeypatch.setattr(BlockingDial, "__call__", counted)
+        ours = f"&cert={certificates.client}&key={certificates.key(certificates.client)}"
+        with dibs.connect(tls_server.url + ours) as client:
+            for _ in range(5):
+                client.lock("a").acquire(timeout=0).release()
+        assert len(dials) == 1  # what TLS itself has to say after a handshake is not taken for the server's end
 
     def test_users(self) -> None:
         with EtcdServer() as server:
