@@ -23,6 +23,7 @@ from dibs.ports.http_blocking import BlockingDial, BlockingWire
 from dibs.ports.http_source import Endpoint
 from dibs.stores.etcd import IN_LINE, EtcdStore
 from dibs.stores.etcd_leases import Leases
+from dibs.stores.etcd_places import Places
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract import StoreContract
 from dibs.testing.contract.suite import Fixtures, Kind
@@ -133,8 +134,8 @@ class TestSharedLeases(EtcdKind):
         self, world: World, etcd_server: EtcdServer
     ) -> None:
         client = world.client()
-        kept = await client.lock("kept", ttl=0.5).acquire(timeout=0)
-        ended = await client.lock("ended", ttl=0.5, max_hold=0.6).acquire(timeout=0)
+        kept = await client.lock("kept", ttl=1).acquire(timeout=0)
+        ended = await client.lock("ended", ttl=1, max_hold=1.2).acquire(timeout=0)
         assert len(etcd_server.leases()) == 1
         assert await ended.lost.wait(STEP)
         await world.until(lambda: keys_are(etcd_server, [f"dibs/locks/default/kept/{kept.token}"]), 3.0)
@@ -426,13 +427,13 @@ class TestHandOver(EtcdKind):
         self, world: World
     ) -> None:
         ours, theirs = world.client(), world.client()
-        kept = await ours.lock("kept", ttl=0.5).acquire(timeout=0)
-        forgotten = await ours.lock("a", ttl=0.5).acquire(timeout=0)
-        resumed = await theirs.resume(forgotten.to_str())
+        kept = await ours.lock("kept", ttl=1).acquire(timeout=0)
+        forgotten = await ours.lock("a", ttl=1).acquire(timeout=0)
+        resumed, token = await theirs.resume(forgotten.to_str()), forgotten.token
         del forgotten  # nobody renews it here any more
-        began = world.now()
-        await world.until(lambda: later(world, began + 1.5))
-        assert not kept.lost
+        places = store_of(world, ours)._keep.places
+        await world.until(lambda: is_dropped(places, token))
+        assert kept.fence
         await resumed.renew()
 
 
@@ -652,6 +653,10 @@ async def keys_are(server: EtcdServer, wanted: list[str], prefix: str = "", *, g
 
 async def is_there(server: EtcdServer, claim: Claim) -> bool:
     return f"dibs/locks/default/{claim.name}/{claim.token}" in server.keys_under()
+
+
+async def is_dropped(places: Places, token: str) -> bool:
+    return places.get(token) is None
 
 
 async def later(world: World, moment: float) -> bool:
