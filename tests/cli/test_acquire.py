@@ -69,3 +69,31 @@ def test_the_steps_of_a_script(box: Sandbox) -> None:
     done = subprocess.run(["sh", "-c", script], env=box.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert box.holder("deploy") is None
+
+
+def test_a_part_of_a_name_leaves_room_for_others(box: Sandbox) -> None:
+    tokens = [box.dibs("acquire", "-n", "x", "--slots", "2").stdout for _ in range(2)]
+    assert box.dibs("acquire", "-n", "x", "--slots", "2").returncode == 75
+    assert box.dibs("acquire", "-n", "x").returncode == 75
+    assert box.dibs("check", tokens[0]).returncode == 0
+    assert box.dibs("renew", tokens[0]).returncode == 0
+    assert box.dibs("release", tokens[0]).returncode == 0
+    assert box.dibs("run", "-n", "--slots", "2", "x", "--", "true").returncode == 0
+
+
+def test_another_number_of_slots_is_wrong_usage(box: Sandbox) -> None:
+    box.dibs("acquire", "x", "--slots", "2")
+    done = box.dibs("acquire", "-n", "x", "--slots", "3")
+    assert done.returncode == 64
+    assert "is held as a semaphore of 2 slots" in done.stderr
+
+
+def test_options_of_parts_that_contradict_each_other_are_refused(box: Sandbox) -> None:
+    for options in (
+        ("--shared", "--slots", "2"),
+        ("--weight", "2"),
+        ("--slots", "0"),
+        ("--slots", "2", "--weight", "3"),
+    ):
+        done = box.dibs("acquire", "-n", "x", *options)
+        assert (done.returncode, done.stdout) == (64, ""), done.stderr

@@ -17,8 +17,8 @@ def test_the_columns_are_aligned_and_a_note_stays_on_its_line() -> None:
     assert lines[0].split() == list(HEAD)
     assert len(lines) == 3
     assert [line.index("db3") for line in lines[1:]] == [lines[0].index("HOST")] * 2
-    assert lines[1].endswith("12.3 s   two\\nlines")
-    assert lines[2].endswith("-")
+    assert lines[1].endswith("12.3 s   all   two\\nlines")
+    assert lines[2].endswith("-        all")
 
 
 def test_it_says_so_when_no_locks_are_held(box: Sandbox) -> None:
@@ -34,6 +34,16 @@ def test_it_lists_who_holds_what(box: Sandbox) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "a:1", "a:2"]
     assert "note of a:1" in done.stdout
     assert socket.gethostname() in done.stdout
+
+
+def test_a_name_that_several_share_has_a_line_for_each(box: Sandbox) -> None:
+    for note in ("first", "second"):
+        box.dibs("acquire", "encoder", "--slots", "3", "--note", note)
+    box.dibs("acquire", "tables", "--shared")
+    lines = box.dibs("ls").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["encoder", "encoder", "tables"]
+    assert ["1 of 3 slots" in line for line in lines] == [True, True, False]
+    assert "shared" in lines[2]
 
 
 def test_json_has_the_facts_of_every_holder(box: Sandbox) -> None:

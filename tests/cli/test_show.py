@@ -34,6 +34,18 @@ def test_holder_last_fence_and_waiters_in_order(box: Sandbox) -> None:
     assert [line.split()[1] for line in lines if line.startswith("waits")] == ["1", "2", "3"]
 
 
+def test_each_of_several_holders_is_shown_and_one_can_be_broken(box: Sandbox) -> None:
+    for note in ("first", "second"):
+        box.dibs("acquire", "x", "--slots", "4", "--weight", "2", "--note", note)
+    facts = box.json("show", "x")
+    assert [holder["note"] for holder in facts["holders"]] == ["first", "second"]
+    assert facts["holder"] == facts["holders"][0]
+    lines = [line for line in box.dibs("show", "x").stdout.splitlines() if line.startswith("held by")]
+    assert ["2 of 4 slots" in line for line in lines] == [True, True]
+    box.dibs("break", "x", "--fence", str(facts["holders"][0]["fence"]), "--reason", "it hangs")
+    assert [holder["note"] for holder in box.json("show", "x")["holders"]] == ["second"]
+
+
 def test_the_last_time_it_was_broken(box: Sandbox) -> None:
     box.dibs("acquire", "x")
     fence = box.fence("x")

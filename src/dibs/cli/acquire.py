@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from dibs.cli.exits import Exit
 from dibs.cli.lines import CannotWriteError, print_json, say, write
 from dibs.cli.nesting import refuse_to_wait_for_ourselves
-from dibs.cli.options import add_asking, add_common, timeout_of
+from dibs.cli.options import add_asking, add_common, add_part, lock_of, timeout_of
 from dibs.cli.signals import Signals
 from dibs.cli.where import connected
 from dibs.errors import NotAcquired
@@ -37,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs acquire` takes."""
     parser.add_argument("name", metavar="NAME", help="what to lock: any text")
     add_asking(parser)
+    add_part(parser)
     add_common(parser)
 
 
@@ -44,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
     """Do it."""
     timeout = timeout_of(args)
     with Signals() as signals, connected(args) as client:
-        lock = client.lock(args.name, ttl=args.ttl, note=args.note)
+        lock = lock_of(args, client)
         try:
             with signals.raised():
                 refuse_to_wait_for_ourselves(client, args.name)

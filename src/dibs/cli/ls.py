@@ -4,7 +4,8 @@
   dibs ls invoice:
 
 Shows the locks that are held, of the names that begin with PREFIX if one is given. EXPIRES is when the lease
-ends unless it is renewed, in seconds; FENCE is what dibs break wants.
+ends unless it is renewed, in seconds; FENCE is what dibs break wants. A name that several share has a line for each
+of them, and PART says what of it that one has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dibs.holder import Holder
 
 USAGE = "dibs ls [OPTIONS] [PREFIX]"
 
-HEAD = ("NAME", "FENCE", "HOST", "PID", "USER", "SINCE", "EXPIRES", "NOTE")
+HEAD = ("NAME", "FENCE", "HOST", "PID", "USER", "SINCE", "EXPIRES", "PART", "NOTE")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,8 @@ def row(holder: Holder) -> Sequence[str]:
     """Write one holder as the cells of its row."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
     ends = "-" if holder.expires_in is None else f"{holder.expires_in:.1f} s"
-    facts = (holder.name, holder.fence, holder.host, holder.pid, holder.user, since, ends, holder.note)
+    who = (holder.name, holder.fence, holder.host, holder.pid, holder.user)
+    facts = (*who, since, ends, holder.part or "all", holder.note)
     return [printable(str(fact)) for fact in facts]
 
 

@@ -7,9 +7,12 @@ import math
 import os
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from dibs.errors import Misuse
+
+if TYPE_CHECKING:
+    from dibs import Client, Lock
 
 WIDTH = 100
 """Columns of every help text, so that the docs show what every terminal shows."""
@@ -100,6 +103,13 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Read a number of slots."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots: a whole number above 0")
+    return int(text)
+
+
 def exit_code(text: str) -> int:
     """Read an exit code."""
     if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 255:
@@ -134,6 +144,24 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--no-wait", action="store_true", help="do not wait: the same as --timeout 0")
     parser.add_argument("--ttl", type=seconds, default=30.0, metavar="TIME", help="how long a lease lasts (30s)")
     parser.add_argument("--note", default="", metavar="TEXT", help="shown to whoever finds the lock taken")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    """Add what the verbs take that may share what they acquire."""
+    parser.add_argument("--shared", action="store_true", help="share the lock with others who ask for it with --shared")
+    parser.add_argument("--slots", type=count, metavar="N", help="take one of N slots of a semaphore, not all of it")
+    parser.add_argument("--weight", type=count, metavar="N", help="take so many of the --slots (1)")
+
+
+def lock_of(args: argparse.Namespace, client: Client) -> Lock:
+    """Describe the lock that is asked for: all of it, or a part."""
+    if args.shared and args.slots is not None:
+        raise Misuse("--shared and --slots exclude each other: a name is shared, or it has slots; give one")
+    if args.weight is not None and args.slots is None:
+        raise Misuse("--weight says how many of the --slots; give both")
+    if args.slots is not None:
+        return client.semaphore(args.name, args.slots, weight=args.weight or 1, ttl=args.ttl, note=args.note)
+    return client.lock(args.name, ttl=args.ttl, note=args.note, shared=args.shared)
 
 
 def timeout_of(args: argparse.Namespace) -> float | None:

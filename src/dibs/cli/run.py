@@ -3,6 +3,7 @@
   dibs run nightly-report -- ./report.sh --all
   dibs run --no-wait --skip-ok backup -- tar -cf backup.tar data
   dibs run --timeout 5m db -c 'pg_dump shop | gzip > shop.gz'
+  dibs run --slots 3 encoder -- ffmpeg -i in.mov out.mp4
 
 Waits for the lock, runs COMMAND with it, gives it back when COMMAND has ended, and exits with what
 COMMAND exited with. COMMAND gets our standard streams, terminal and open files, and runs in a process
@@ -29,7 +30,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from dibs.cli.options import add_asking, add_common, exit_code, seconds, timeout_of, words
+from dibs.cli.options import add_asking, add_common, add_part, exit_code, lock_of, seconds, timeout_of, words
 from dibs.cli.outcome import Outcome
 from dibs.cli.running import acquired, add_command, add_grace, command_of, grace_of, guarded
 from dibs.cli.signals import Signals
@@ -45,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs run` takes before the ``--``."""
     parser.add_argument("name", metavar="NAME", help="what to lock: any text")
     add_asking(parser)
+    add_part(parser)
     add_command(parser)
     parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after so long")
     add_grace(parser)
@@ -68,7 +70,7 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
         raise Misuse("--skip-ok and --conflict-exit-code exclude each other; give one")
     outcome = Outcome("run", args.name)
     with Signals() as signals, connected(args) as client:
-        lock = client.lock(args.name, ttl=args.ttl, note=args.note)
+        lock = lock_of(args, client)
         lease = acquired(client, lock, timeout, signals, outcome)
         if lease is not None:
             watch = Watch(OnLost(args.on_lost), grace, args.max_hold, boot_time())

@@ -58,7 +58,7 @@ def page(state: LockState, guarantees: Guarantees, runs: Sequence[Past] = (), *,
     """Write it for people."""
     lines = [
         ("name", state.name),
-        ("held by", str(state.holder or "nobody")),
+        *(("held by", str(holder)) for holder in state.holders or ("nobody",)),
         *((("leader", str(leader)),) if (leader := leader_of(state)) else ()),
         ("fence", f"{state.fence} was the last one given out" if state.fence else "it was never locked"),
         *((f"waits {place}", str(waiter)) for place, waiter in enumerate(state.waiting, 1)),
@@ -97,6 +97,7 @@ def facts(state: LockState, guarantees: Guarantees, runs: Sequence[Past] = ()) -
         "name": state.name,
         "fence": state.fence,
         "holder": state.holder._asdict() if state.holder else None,
+        "holders": [holder._asdict() for holder in state.holders],
         "leader": {"candidate": leader.candidate, "term": leader.term} if leader else None,
         "runs": [run._asdict() for run in runs],
         "waiting": [waiter._asdict() for waiter in state.waiting],
