@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.http_async import AsyncDial
-from dibs.ports.http_blocking import BlockingDial
 from dibs.ports.http_message import Answer, Request
 from dibs.ports.http_server import Server, Stream, problem
 from dibs.ports.http_source import Source
@@ -45,7 +43,7 @@ class Http:
 
         `OutcomeUnknown` if it may have done all the same what it was asked; None if it can serve.
         """
-        dial: Dial = (BlockingDial if runtime.blocking else AsyncDial)(source.tls, runtime.now)
+        dial = _dial(source, runtime)
         self._shown, self._now, self._cannot_serve = str(source), runtime.now, cannot_serve
         self._servers = [Server(endpoint, dial, runtime.now) for endpoint in source.endpoints]
         self._left: dict[str, Left] = {}
@@ -198,6 +196,16 @@ class Http:
     def _take_left(self) -> list[Left]:
         left, self._left = self._left, {}
         return list(left.values())
+
+
+def _dial(source: Source, runtime: Runtime) -> Dial:
+    if runtime.blocking:  # asyncio costs 40 ms at start, which is too much for a command that takes a lock
+        from dibs.ports.http_blocking import BlockingDial  # noqa: PLC0415
+
+        return BlockingDial(source.tls, runtime.now)
+    from dibs.ports.http_async import AsyncDial  # noqa: PLC0415
+
+    return AsyncDial(source.tls, runtime.now)
 
 
 def _is_open(errors: Mapping[str, StoreUnavailable]) -> bool:
