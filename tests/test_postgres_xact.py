@@ -282,12 +282,18 @@ def test_the_end_of_the_session_frees_it(postgres: PostgresServer) -> None:
             conn.execute("SELECT 1")
 
 
+def behind(proxy: FaultProxy) -> tuple[FaultProxy, psycopg.Connection[Any]]:
+    """A connection through *proxy*, and a table to write to."""
+    far = psycopg.connect(f"postgresql://tests@127.0.0.1:{proxy.port}/postgres")
+    far.execute("CREATE TABLE ledger (entry text)")
+    far.commit()
+    return proxy, far
+
+
 def test_a_cut_network_undoes_the_lock_and_what_was_written_in_one_step(
     postgres: PostgresServer, fault_proxy: Callable[[PostgresServer], FaultProxy]
 ) -> None:
-    postgres.do("CREATE TABLE ledger (entry text)")
-    proxy = fault_proxy(postgres)
-    far = psycopg.connect(f"postgresql://tests@127.0.0.1:{proxy.port}/postgres")
+    proxy, far = behind(fault_proxy(postgres))
     with transaction(postgres) as other:
         lost = xact_lock(far, NAME)
         far.execute("INSERT INTO ledger VALUES ('of the one that was cut off')")
@@ -301,9 +307,7 @@ def test_a_cut_network_undoes_the_lock_and_what_was_written_in_one_step(
 def test_a_commit_whose_answer_is_lost_ended_the_lock_and_is_seen_by_the_next(
     postgres: PostgresServer, fault_proxy: Callable[[PostgresServer], FaultProxy]
 ) -> None:
-    postgres.do("CREATE TABLE ledger (entry text)")
-    proxy = fault_proxy(postgres)
-    far = psycopg.connect(f"postgresql://tests@127.0.0.1:{proxy.port}/postgres")
+    proxy, far = behind(fault_proxy(postgres))
     with transaction(postgres) as other:
         first = xact_lock(far, NAME)
         far.execute("INSERT INTO ledger VALUES ('unknown to its writer')")

@@ -146,7 +146,7 @@ def test_a_slow_node_costs_nothing_and_keeps_nothing(
             with client.lock("x") as lease:
                 lease.renew()
             took.append(boot_time() - began)
-        assert sorted(took)[5] < seconds, "the median"
+        assert sorted(took)[5] < 3 * seconds, "waiting for it in each of three steps would take longer, in the median"
         proxy.heal()
         until(lambda: none_has_it(three), "what came late was given back", 5)
 
@@ -216,7 +216,16 @@ def test_nodes_over_tls_are_as_fast_with_one_that_hangs(over_tls: list[RedisServ
             await lease.renew()
             return lease.fence
 
+    def is_granted(client: dibs.Client) -> bool:
+        try:
+            with client.lock("x") as lease:
+                lease.renew()
+                return True
+        except dibs.StoreUnavailable:  # a busy machine takes long for three handshakes
+            return False
+
     with dibs.connect(secure) as client:
+        until(lambda: is_granted(client), "they have met")
         with client.lock("x") as lease:
             lease.renew()
         over_tls[0].stop()
@@ -225,7 +234,7 @@ def test_nodes_over_tls_are_as_fast_with_one_that_hangs(over_tls: list[RedisServ
         for _ in range(10):
             with client.lock("x") as lease:
                 fences.append(lease.fence)
-        assert boot_time() - began < 1.0
+        assert boot_time() - began < 5.0, "a second for each would be waiting for it"
         over_tls[0].cont()
         until(lambda: none_has_it(over_tls), "nothing is left", 5)
     fences.append(asyncio.run(in_async_code()))
