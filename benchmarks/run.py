@@ -36,7 +36,7 @@ CONSUL = ["consul_cycle"]
 
 ZOOKEEPER = ["zookeeper"]
 
-EVERYWHERE = ["idempotent"]
+EVERYWHERE = ["idempotent", "election"]
 """About several stores, of which it leaves out those that are not there."""
 
 QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL, *ZOOKEEPER, *EVERYWHERE]

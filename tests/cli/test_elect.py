@@ -59,7 +59,7 @@ def test_with_restart_it_stands_again_when_the_command_has_ended(box: Sandbox) -
 
 def test_with_restart_a_lost_term_is_told_and_stood_for_again(box: Sandbox) -> None:
     script = "echo $DIBS_FENCE >> terms; trap 'exit 0' TERM; while :; do sleep 0.02; done"
-    process = box.start("elect", "--restart", "--ttl", "1", "--json", "x", "-c", script)
+    process = box.start("elect", "--restart", "--ttl", "4", "--json", "x", "-c", script)
     fence = box.written("terms")
     box.dibs("break", "x", "--fence", fence, "--reason", "test")
     until(lambda: len(box.file("terms").read_text().splitlines()) == 2)
@@ -72,7 +72,7 @@ def test_with_restart_a_lost_term_is_told_and_stood_for_again(box: Sandbox) -> N
 
 
 def test_without_restart_a_lost_term_is_the_end(box: Sandbox) -> None:
-    process = box.start("elect", "--ttl", "1", "x", "-c", FOR_EVER.format("pid"))
+    process = box.start("elect", "--ttl", "3", "x", "-c", FOR_EVER.format("pid"))
     box.pid("pid")
     box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
     code, _, err = finished(process)
@@ -80,10 +80,10 @@ def test_without_restart_a_lost_term_is_the_end(box: Sandbox) -> None:
     assert "was lost (evicted): asking the command to end" in err
 
 
-def test_a_command_that_ignores_term_is_killed_before_its_lease_ends(box: Sandbox) -> None:
-    """The leader stands still, so nobody renews; its command is dead before the next one begins."""
+def test_a_command_that_ignores_term_is_killed_after_the_grace(box: Sandbox) -> None:
+    """Its place was given away, and it does not hear TERM: it is dead --grace later."""
     script = "trap '' TERM; " + FOR_EVER.format("first")
-    first = box.start("elect", "--ttl", "1", "--grace", "0.2", "x", "-c", script)
+    first = box.start("elect", "--ttl", "3", "--grace", "0.2", "x", "-c", script)
     pid = box.pid("first")
     box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
     assert finished(first)[0] == 76

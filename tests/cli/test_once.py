@@ -87,7 +87,7 @@ def test_a_command_that_is_not_there_is_a_failure(box: Sandbox) -> None:
 
 
 def test_a_run_that_lost_its_lease_is_no_good_run(box: Sandbox) -> None:
-    process = box.start("once", "x", "--slot", "a", "--ttl", "1", "-c", FOR_EVER.format("pid"))
+    process = box.start("once", "x", "--slot", "a", "--ttl", "3", "-c", FOR_EVER.format("pid"))
     box.pid("pid")
     box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
     assert finished(process)[0] == 76

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.core.history import CRASHED, FAILED, MOST_KEYS, MOST_RUNS, OK, RUNNING, History, Past, maybe_read, read
+from dibs.core.history import (
+    CRASHED,
+    FAILED,
+    MOST_BYTES,
+    MOST_KEYS,
+    MOST_RUNS,
+    OK,
+    RUNNING,
+    History,
+    Past,
+    maybe_read,
+    read,
+)
 from dibs.core.slots import Every, Slot
 from dibs.errors import Misuse, SkipReason
 from dibs.holder import Record
@@ -79,6 +91,14 @@ def test_a_named_slot_is_known_long_after_its_run_is_told_no_more() -> None:
     assert history.refusal(Slot(f"v{MOST_RUNS}"), 0, 2000.0) is not None
     assert history.refusal(Slot("v0"), 0, 2000.0) is None, "here ends what is remembered"
     assert len(history.data()) < 100_000
+
+
+def test_slots_with_long_names_fit_into_a_record() -> None:
+    """The oldest are forgotten first, the one that begins never."""
+    history = of(*(run(f"{number:04}" + "☃" * 330) for number in range(300)))
+    assert len(history.data()) <= MOST_BYTES
+    assert history.runs[-1].slot.startswith("0299")
+    assert history.refusal(Slot("0298" + "☃" * 330), 0, 2000.0) is not None
 
 
 def test_a_slot_that_is_older_than_all_that_is_told_is_not_started() -> None:

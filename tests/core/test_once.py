@@ -43,6 +43,22 @@ class TestOnce(CoreTests):
         assert "for slot monday, already ran: it already ran at" in told.message
         assert told.levelno == logging.INFO
 
+    async def test_only_async_functions_are_decorated(self, world: World) -> None:
+        """And no generator, whose body runs after the call."""
+        decorate: Any = world.client().once(world.name(), slot="a" * 1000)
+
+        def plain() -> None:
+            """Not awaited by anybody."""
+
+        with pytest.raises(Misuse, match="is not an async def function"):
+            decorate(plain)
+
+        @decorate  # type: ignore[untyped-decorator]
+        async def report() -> int:
+            return 1
+
+        assert await report() == 1
+
     async def test_a_skip_of_something_inside_is_not_taken_for_our_own(self, world: World) -> None:
         inner = world.name()
         async with once(world, inner):
@@ -168,6 +184,15 @@ def test_the_blocking_decorator_and_block(tmp_path: Any) -> None:
             run.lease.check()
             return run.slot
 
+        async def awaited() -> None:
+            """Belongs to dibs.aio."""
+
+        def generated() -> Any:
+            yield
+
+        for wrong, complaint in ((awaited, "is async"), (generated, "is a generator")):
+            with pytest.raises(dibs.Misuse, match=complaint):
+                client.once("report", every=3600)(wrong)
         first = report()
         assert first is not None
         assert report() is None or report() is None  # the hour may change meanwhile, once

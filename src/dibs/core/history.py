@@ -23,6 +23,9 @@ MOST_RUNS = 50
 MOST_KEYS = 1000
 """Slots of which only the name is known still."""
 
+MOST_BYTES = 100_000
+"""Of all that is remembered of one name."""
+
 RUNNING, OK, FAILED, CRASHED = "running", "ok", "failed", "crashed"
 
 
@@ -112,7 +115,7 @@ class History(NamedTuple):
             known = {each.slot for each in runs[1:]}
             keys = (*keys, runs[0].slot)[-MOST_KEYS:] if runs[0].slot not in known else keys
             runs = runs[1:]
-        return History(runs, keys, run.started + min_hold)
+        return History(runs, keys, run.started + min_hold)._shortened()
 
     def ended(self, outcome: str, detail: str, took: float) -> History:
         """The same, and the last one has ended."""
@@ -123,6 +126,14 @@ class History(NamedTuple):
         """Write it as the record of the name."""
         facts = {"dibs": KIND, "runs": self.runs, "keys": self.keys, "not_before": self.not_before}
         return json.dumps(facts, separators=(",", ":")).encode()
+
+    def _shortened(self) -> History:
+        """The same, without the oldest, so that it fits into a record whatever the slots are called."""
+        short = self
+        while len(short.data()) > MOST_BYTES and (short.keys or len(short.runs) > 1):
+            half = len(short.keys) // 2 + 1
+            short = short._replace(keys=short.keys[half:]) if short.keys else short._replace(runs=short.runs[1:])
+        return short
 
     def _is_older_than_known(self, slot: Slot) -> bool:
         """Whether it may have been dropped: slots with a time come in its order."""

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from dibs.core.checks import checked_length, checked_options, shown
+from dibs.core.locked import Called, check_async, check_blocking
 from dibs.errors import LeaseLost, Misuse, Skipped, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Terms(NamedTuple):
 
     def lock(self, client: Client, slot: Slot) -> Lock:
         """The lock under which *slot* runs."""
-        note = self.note or f"runs slot {slot.key}"
+        note = self.note or f"runs slot {slot.key}"[:200]
         return client.lock(self.name, ttl=self.ttl, note=note, on_lost="flag" if self.on_lost == "flag" else "cancel")
 
     def keep_for(self, slot: Slot) -> float:
@@ -92,7 +93,8 @@ class Once:
 
     def __call__(self, func: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
         """Decorate a function. If it has a keyword-only parameter called *run*, it gets the `Run` in it."""
-        wants = wants_run(func)
+        check_async(func, "once")
+        called = Called(func, given="run")
 
         @functools.wraps(func)
         async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -102,7 +104,7 @@ class Once:
                 except Skipped as skipped:
                     say(skipped)
                     return None
-                return await func(*args, **with_run(kwargs, run, wants))
+                return await func(*args, **called.given(kwargs, run))
 
         return call
 
@@ -160,7 +162,8 @@ class Once:
 
 def once_blocking(again: Callable[[], Any], func: Callable[P, R]) -> Callable[P, R | None]:
     """Decorate a plain function; *again* makes a blocking block."""
-    wants = wants_run(func)
+    check_blocking(func, "once")
+    called = Called(func, given="run")
 
     @functools.wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -170,22 +173,9 @@ def once_blocking(again: Callable[[], Any], func: Callable[P, R]) -> Callable[P,
             except Skipped as skipped:
                 say(skipped)
                 return None
-            return func(*args, **with_run(kwargs, run, wants))
+            return func(*args, **called.given(kwargs, run))
 
     return call
-
-
-def wants_run(func: Callable[..., Any]) -> bool:
-    """Whether *func* has a keyword-only parameter called *run*."""
-    import inspect  # noqa: PLC0415 - costs 5 ms at start, and only decorators need it
-
-    parameter = inspect.signature(func).parameters.get("run")
-    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
-
-
-def with_run(kwargs: Any, run: object, wants: bool) -> Any:
-    """The arguments, with the run for who wants it."""
-    return {**kwargs, "run": run} if wants else kwargs
 
 
 def say(skipped: Skipped) -> None:
