@@ -39,7 +39,14 @@ unpack() { # folder, package
     read_lists &&
         rm -rf "${here:?}/$1" "$work"/debs/*.deb &&
         apt_get --yes --download-only --no-install-recommends install "$2" >>"$work/log" 2>&1 &&
-        for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$here/$1" 2>>"$work/log" || return; done
+        for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$here/$1" 2>>"$work/log" || return; done &&
+        relink "$here/$1"
+}
+
+relink() { # folder: what its links mean by /etc, as those of Java do, is in it
+    find "$1" -type l -lname '/*' | while read -r link; do
+        [ ! -e "$1$(readlink "$link")" ] || ln -sfnr "$1$(readlink "$link")" "$link"
+    done
 }
 
 # The machine's own sources, with two more suites of each: the backports, where a Debian release gets what came after
