@@ -178,10 +178,10 @@ class Replies:
         refusal = REFUSALS.get(type(error))
         if refusal is not None:
             return refusal
+        if isinstance(error, ConnectionLoss | ConnectionClosedError):  # the latter is a kind of the next
+            return OutcomeUnknown(self._shown, "the connection broke")
         if isinstance(error, SessionExpiredError):
             return SessionEnded(self._shown, "the session has ended")
-        if isinstance(error, ConnectionLoss | ConnectionClosedError):
-            return OutcomeUnknown(self._shown, "the connection broke")
         return StoreUnavailable(self._shown, f"it answers {type(error).__name__}: {error or 'no further words'}")
 
 
