@@ -212,12 +212,13 @@ class TestSessions(ZooKeeperKind):
         self, world: World, zookeeper: ZooKeeperServer, url: str
     ) -> None:
         sessions = zookeeper.sessions()
-        store = self.open_store(url, "default", world.runtime)
-        await store.show("a", STEP)
+        store, threads = self.open_store(url, "default", world.runtime), threading.active_count()
+        assert isinstance(await store.grant(world.ask("a"), STEP), Grant)
         assert zookeeper.sessions() != sessions
         del store
         gc.collect()
         await world.until(lambda: as_before(zookeeper, sessions))
+        await world.until(lambda: no_more_than(threads))
 
 
 class TestCosts(ZooKeeperKind):
@@ -260,6 +261,10 @@ async def stand_in_line(world: World, name: str, count: int) -> bool:
     """Whether so many hold it or wait."""
     state = await world.store.show(name, STEP)
     return (state.holder is not None) + len(state.waiting) == count
+
+
+async def no_more_than(threads: int) -> bool:
+    return threading.active_count() <= threads
 
 
 async def as_before(zookeeper: ZooKeeperServer, sessions: set[int]) -> bool:

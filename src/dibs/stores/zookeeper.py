@@ -84,7 +84,7 @@ class ZooKeeperStore(Store):
         self._sessions = Sessions(self._source, self._runtime, self._endings.ring)
         ring, private = self._endings.ring, self._source.private
         self._places = Places(self._sessions, self._paths, self._runtime, ring, private=private)
-        weakref.finalize(self, self._sessions.abandon).atexit = False
+        weakref.finalize(self, _abandon, self._endings, self._sessions).atexit = False
 
     def __repr__(self) -> str:
         return f"<ZooKeeperStore {self._source.shown} namespace={self._namespace!r}>"
@@ -151,3 +151,9 @@ class ZooKeeperStore(Store):
         self._sessions.forked()
         self._begin()
         self._endings.tell = tell
+
+
+def _abandon(endings: Endings, sessions: Sessions) -> None:
+    """The store was dropped without being closed."""
+    endings.stop()
+    sessions.abandon()

@@ -52,11 +52,16 @@ class Endings:
                     self._job = self._runtime.spawn(lambda: self._run(places), "dibs sessions")
 
     async def close(self) -> None:
-        """Stop watching."""
-        self._closed, job = True, self._job
-        self.ring()
+        """Stop watching, and wait for that."""
+        job = self._job
+        self.stop()
         if job is not None:
             await job.join(2 * STEP)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._closed = True
+        self.ring()
 
     async def _run(self, places: Places) -> None:
         idle = 0
