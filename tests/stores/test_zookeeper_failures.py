@@ -17,7 +17,8 @@ import dibs.aio
 from dibs.core.lease import Lease
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.stores.store import Ask, Busy, Grant
-from dibs.stores.zookeeper_paths import guid
+from dibs.stores.zookeeper_endings import ABSENT
+from dibs.stores.zookeeper_paths import guid, in_line
 from dibs.testing.contract.fences import Fences
 from dibs.testing.contract.looking import Looking
 from dibs.testing.contract.suite import Fixtures, Kind
@@ -170,11 +171,26 @@ class TestLostAnswers(Kind, Fixtures):
     ) -> None:
         held = await world.crashed("a", 30)
         waiter = world.begin(world.client().lock("a").acquire)
-        await world.until(functools.partial(has_children, raw, 2))
+        await world.until(functools.partial(somebody_waits, world))
         proxy.cut()
         await world.store.release("a", held.token, STEP)
         assert (await waiter.result()).fence > held.fence
         assert len(raw.get_children("/default/a")) == 1
+
+    async def test_who_waits_keeps_its_place_through_an_outage(
+        self, world: World, proxy: FaultProxy, raw: KazooClient
+    ) -> None:
+        """Which is longer than a waiter may be absent, so long as its session lives."""
+        await world.crashed("a", 30)
+        waiter = world.begin(world.client().lock("a").acquire)
+        await world.until(functools.partial(somebody_waits, world))
+        first, second = (f"/default/a/{name}" for name in in_line(raw.get_children("/default/a")))
+        with proxy.refuse():
+            proxy.cut()
+            await world.sleep(1.5 * ABSENT)
+        place = raw.get(second)[1].czxid
+        raw.delete(first)
+        assert (await waiter.result()).fence == place
 
 
 async def ask_for_what_was_locked_before(world: World) -> Ask:
@@ -182,6 +198,11 @@ async def ask_for_what_was_locked_before(world: World) -> Ask:
     held = await world.crashed("a", 30)
     await world.store.release("a", held.token, STEP)
     return world.ask("a")
+
+
+async def somebody_waits(world: World) -> bool:
+    """Whether a client has been told that the lock is taken."""
+    return world.asks("wait") > 0
 
 
 async def has_children(raw: KazooClient, count: int) -> bool:

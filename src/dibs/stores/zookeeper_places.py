@@ -68,21 +68,20 @@ class Places:
 
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
         """Take a place in line, and tell whether it is the first."""
-        session = await self._sessions.serving(ask.ttl, until)
         place = await self._attended(ask.token, until)
-        if place is None:
-            me = here(self._runtime.pid(), ask.name, ask.note)
-            place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event(), self._ring)
-            self.all[ask.token] = place
-        place.left = False
         try:
+            session = await self._sessions.serving(ask.ttl, until)
+            if place is None:
+                place = self._place(ask, session)
+            place.left = False
             while True:
                 try:
                     return await self._ask(place, ask, until)
                 except SessionEnded:  # and the next has begun
                     place.gone()
         finally:
-            self._leave(place)
+            if place is not None:
+                self._leave(place)
 
     async def wait(self, token: str, within: float) -> None:
         """Wait until the one ahead is gone."""
@@ -92,6 +91,12 @@ class Places:
                 await place.called.wait(within)
             finally:
                 self._leave(place)
+
+    def _place(self, ask: Ask, session: Session) -> Place:
+        me = here(self._runtime.pid(), ask.name, ask.note)
+        place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event(), self._ring)
+        self.all[ask.token] = place
+        return place
 
     async def _attended(self, token: str, until: float) -> Place | None:
         """The place of *token*, which nobody else looks after until `_leave`: two would undo each other's work."""
