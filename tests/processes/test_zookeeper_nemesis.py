@@ -21,7 +21,7 @@ from .test_nemesis import facts
 from .test_redis_nemesis import Ordeal, fences_are_unique_and_rise, no_acknowledged_update_is_lost, summary
 from .zookeeper_nemesis import ZooKeeperNemesis
 
-WORKERS, TTL = 8, 0.8
+WORKERS, TTL = 8, 1.0
 
 GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "200"))
 

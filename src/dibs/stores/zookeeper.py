@@ -71,8 +71,9 @@ class ZooKeeperStore(Store):
             }
         ),
     )
-    shortest_ttl: ClassVar[float] = 0.75
-    """kazoo sends its signs of life up to 0.4 s apart, also in a shorter session."""
+    shortest_ttl: ClassVar[float] = 1.0
+    """kazoo sends its signs of life up to 0.4 s apart however short the session is, and a broken connection takes it
+    twice that to notice; servers with the usual settings give no session of less than 4 s anyway."""
 
     def __init__(self, source: Source, namespace: str, runtime: Runtime) -> None:
         self._source, self._namespace, self._runtime = source, namespace, runtime
