@@ -180,7 +180,7 @@ async def refused_after(world: World, client: Client, name: str, timeout: float)
     with pytest.raises(NotAcquired) as refused:
         await client.lock(name).acquire(timeout=timeout)
     took = world.now() - began
-    assert refused.value.waited == pytest.approx(took, abs=CLOSE)  # it is told before the place in line is given back
+    assert timeout - 0.02 <= refused.value.waited <= took + 0.001  # it is told before the place in line is given back
     return took
 
 
