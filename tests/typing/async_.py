@@ -40,6 +40,13 @@ async def main() -> None:
     assert_type(await client.show("a"), dibs.LockState)
     assert_type(await client.evict("a", fence=1), bool)
     await client.reseed(1)
+    election = client.election("scheduler")
+    async with election.lead() as term:
+        assert_type(term, dibs.Term)
+    async for leader in election.watch():
+        assert_type(leader, dibs.Leader | None)
+    async with client.once("sync", cron="0 3 * * *", tz="Europe/Berlin") as run:
+        assert_type(run, dibs.Run)
 
 
 @dibs.locked("report:{day}")

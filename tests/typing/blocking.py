@@ -66,6 +66,34 @@ assert_type(plain(3), str)
 report("monday")  # type: ignore[arg-type]
 checked: Callable[[int], str] = plain
 
+election = client.election("scheduler", ttl=timedelta(seconds=5), candidate="web-3", on_stuck="exit")
+assert_type(election.is_leader(), float)
+assert_type(election.leader(), dibs.Leader | None)
+assert_type(next(election.watch(every=1)), dibs.Leader | None)
+with election.lead(timeout=3) as term:
+    assert_type(term, dibs.Term)
+    assert_type((term.fence, term.candidate, term.lost, term.expires_in()), tuple[int, str, dibs.Loss, float])
+
+
+def leads(term: dibs.Term) -> None:
+    term.check()
+
+
+election.run(leads)
+election.run(report)  # type: ignore[arg-type]
+
+
+@client.once("sync", every=900, retries=2)
+def sync(day: int, *, run: dibs.Run | None = None) -> str:
+    return f"{day} {run}"
+
+
+assert_type(sync(3), str | None)
+sync("monday")  # type: ignore[arg-type]
+with client.once("sync", slot="v17") as run:
+    assert_type((run.slot, run.attempt, run.lease), tuple[str, int, dibs.Lease])
+client.once("sync", slot=17)  # type: ignore[arg-type]
+
 try:
     lock.acquire()
 except dibs.NotAcquired as refused:
