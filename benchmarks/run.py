@@ -24,7 +24,16 @@ from rounds import FULL, QUICK
 
 EMBEDDED = ["cycle", "memory", "sharing", "handoff", "workers", "leases", "command"]
 
-REDIS = ["redis_cycle", "redis_many", "redis_handoff", "redis_crowd", "redis_asked", "redis_idle", "redis_leases"]
+REDIS = [
+    "redis_cycle",
+    "redis_many",
+    "redis_handoff",
+    "redis_crowd",
+    "redis_asked",
+    "semaphore",
+    "redis_idle",
+    "redis_leases",
+]
 
 REDLOCK = ["redlock_cycle"]
 

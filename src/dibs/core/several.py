@@ -68,7 +68,8 @@ class Locks:
         except BaseException as error:
             await _give_up(taken, error, _parting(wait, deadline))
             if isinstance(error, NotAcquired):
-                raise NotAcquired(error.name, error.holder, self._client.runtime.now() - started) from None
+                waited = self._client.runtime.now() - started
+                raise NotAcquired(error.name, error.holder, waited, error.why) from None
             raise
 
     async def try_acquire(self) -> Leases | None:

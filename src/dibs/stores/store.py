@@ -12,6 +12,9 @@ The rules that the core relies on, and `dibs.testing.contract` checks:
 - `renew` and `release` compare the token inside the store and never create or revive anything. Where an ask can be
   carried out long after it was sent, `renew` compares the fence too: the token may have been granted anew by then.
 - `renew` never shortens: a lease that was handed over is kept by two, and each counts on what it was told.
+- A token that `dibs.part.part_of` understands asks for a part of the name, and is granted beside others as long as
+  their parts fit; `grant` raises `Misuse` if those have parts of another size. A store that declares that it cannot is
+  never asked for one.
 - Times are the store's own; *ttl* is a length, never a moment.
 - A record is written by whoever holds the name, and by nobody else: token and fence are compared in the step that
   writes. Whether there is one is decided in the step that grants, so that a name is never granted beside a record.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,15 @@ class Together(Kind):
             for name in names:
                 await world.until(lambda name=name: is_free(world, name))  # type: ignore[misc]
 
+    async def test_ctrl_c_in_the_middle_gives_all_back(self, world: World) -> None:
+        client, names = world.client(), [world.name() for _ in range(3)]
+        world.wire(client).spoil("grant", passing)
+        world.wire(client).spoil("grant", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            await client.all(*names).acquire()
+        for name in names:
+            await world.until(lambda name=name: is_free(world, name))  # type: ignore[misc]
+
     async def test_what_cannot_be_right_is_refused_before_anything_is_sent(self, world: World) -> None:
         client, name = world.client(), world.name()
         for locks in ((), (name, name), (name, client.lock(name)), (name, 3), (world.client().lock(name),), ("",)):
@@ -194,9 +204,15 @@ class Together(Kind):
         assert task.cancelling() == 0
 
 
-async def passing(step: object, within: float) -> object:
+async def passing(step: Any, within: float) -> object:
     """No fault."""
-    return await step()  # type: ignore[operator]
+    return await step()
+
+
+async def interrupted(step: Any, within: float) -> object:
+    """Carry it out, and be interrupted before its answer is seen."""
+    await step()
+    raise KeyboardInterrupt
 
 
 async def is_free(world: World, name: str) -> bool:
