@@ -5,4 +5,7 @@ client), `lease` (one grant), `loss` (whether and when it was lost), `keeper` an
 holds it all together). Small things beside: `checks`, `deadline`, `connecting`, `entered`, `guarded`, `handover`,
 `locked`; and `recording`, what a holder leaves for those who come later,
 with `idempotent`, `call` and `outcome`, which stand on it.
+
+On top of locks stand elections (`election`, `leading`, `term`, `work`, `leaders`, `timings`) and what runs once per slot
+(`once`, `claiming`, `history`, `slots`).
 """
