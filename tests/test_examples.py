@@ -80,6 +80,16 @@ def test_replicas_that_start_together_migrate_once(start: Start, tmp_path: Path)
     assert sqlite3.connect(database).execute("SELECT currency FROM invoice").fetchall() == []
 
 
+def test_an_invoice_is_charged_once_however_many_ask(start: Start, tmp_path: Path) -> None:
+    shop = tmp_path / "shop" / "shop.db"
+    calls = [(number, start(sys.executable, "invoice.py", str(shop), str(number))) for number in (1, 2) * 3]
+    receipts = {(number, ended(call)) for number, call in calls}
+    assert len(receipts) == 2
+    assert sorted(receipt for _, receipt in receipts) == ["receipt 1\n", "receipt 2\n"]
+    charged = sqlite3.connect(shop).execute("SELECT invoice FROM charge").fetchall()
+    assert sorted(charged) == [(1,), (2,)]
+
+
 def test_of_many_who_miss_the_cache_one_makes_the_value(start: Start, tmp_path: Path) -> None:
     readers = [start(sys.executable, "cache.py", str(tmp_path / "report")) for _ in range(8)]
     outputs = [ended(reader) for reader in readers]
