@@ -6,6 +6,6 @@ holds it all together). Small things beside: `checks`, `deadline`, `connecting`,
 `locked`; and `recording`, what a holder leaves for those who come later,
 with `idempotent`, `call` and `outcome`, which stand on it.
 
-On top of locks stand elections (`election`, `leading`, `term`, `work`, `leaders`, `timings`) and what runs once per slot
-(`once`, `claiming`, `history`, `slots`).
+On top of locks stand elections (`election`, `leading`, `term`, `work`, `leaders`, `timings`) and what runs once per
+slot (`once`, `claiming`, `history`, `slots`).
 """
