@@ -41,13 +41,13 @@ def three(servers: list[RedisServer]) -> list[RedisServer]:
     return servers
 
 
-def url(*ports: int) -> str:
-    return "redlock://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/0"
+def url(*ports: int, options: str = "") -> str:
+    return "redlock://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/0" + options
 
 
-def met(*ports: int) -> dibs.Client:
+def met(*ports: int, options: str = "") -> dibs.Client:
     """A client whose nodes know that they belong together."""
-    client = dibs.connect(url(*ports))
+    client = dibs.connect(url(*ports, options=options))
     with client.lock("x"):
         return client
 
@@ -101,8 +101,9 @@ MOMENTS = {
 def test_a_node_that_restarts_empty_at_any_moment_neither_votes_nor_lets_a_fence_fall(
     three: list[RedisServer], script: Script
 ) -> None:
-    client = met(*(server.port for server in three))
-    with client, dibs.connect(url(*(server.port for server in three))) as other:
+    ports = [server.port for server in three]
+    client = met(*ports, options="?node_timeout=2.5")  # the restart is a part of the round, and may take a while
+    with client, dibs.connect(url(*ports)) as other:
         before = client.show("x").fence
         for server, fence in zip(three[1:], (FUTURE, FUTURE + 5), strict=True):
             server.command("SET", f"{KEY}:fence", fence)  # so no two nodes agree, and a second round is needed

@@ -46,16 +46,19 @@ class Semaphores(Kind):
 
     @needs(Ability.SEMAPHORE)
     async def test_a_released_slot_goes_to_who_came_first(self, world: World) -> None:
-        name, order = world.name(), list[str]()
-        held = [await world.client().semaphore(name, 2).acquire(timeout=0) for _ in range(2)]
-        waiters = [
-            await wait_in_line(world, world.client().semaphore(name, 2), str(place), order, place + 1)
-            for place in range(4)
-        ]
-        await held[0].release()
-        for waiter in waiters:
-            await waiter.result()
-        assert order == ["0", "1", "2", "3"]
+        async def attempt() -> bool:
+            name, order = world.name(), list[str]()
+            held = [await world.client().semaphore(name, 2).acquire(timeout=0) for _ in range(2)]
+            waiters = [
+                await wait_in_line(world, world.client().semaphore(name, 2), str(place), order, place + 1)
+                for place in range(4)
+            ]
+            await held[0].release()
+            for waiter in waiters:
+                await waiter.result()
+            return order == ["0", "1", "2", "3"]
+
+        await world.orderly(attempt)
 
     @needs(Ability.SEMAPHORE)
     @needs(Ability.ORDER)
@@ -176,14 +179,17 @@ class Semaphores(Kind):
 
     @needs(Ability.SEMAPHORE)
     async def test_a_lock_takes_all_slots_and_waits_for_them(self, world: World) -> None:
-        name, order = world.name(), list[str]()
-        slot = await world.client().semaphore(name, 2).acquire(timeout=0)
-        alone = await wait_in_line(world, world.client().lock(name), "alone", order, 1)
-        later = await wait_in_line(world, world.client().semaphore(name, 2), "slot", order, 2)
-        await slot.release()
-        await alone.result()
-        await later.result()
-        assert order == ["alone", "slot"]
+        async def attempt() -> bool:
+            name, order = world.name(), list[str]()
+            slot = await world.client().semaphore(name, 2).acquire(timeout=0)
+            alone = await wait_in_line(world, world.client().lock(name), "alone", order, 1)
+            later = await wait_in_line(world, world.client().semaphore(name, 2), "slot", order, 2)
+            await slot.release()
+            await alone.result()
+            await later.result()
+            return order == ["alone", "slot"]
+
+        await world.orderly(attempt)
 
     @needs(Ability.SEMAPHORE)
     async def test_one_task_may_take_several_slots(self, world: World) -> None:

@@ -62,13 +62,16 @@ class Waiting(Kind):
 
     @needs(Ability.ORDER)
     async def test_who_came_first_is_served_first(self, world: World) -> None:
-        name, served = world.name(), list[int]()
-        lease = await world.client().lock(name).acquire(timeout=0)
-        waiters = [await wait_in_line(world, name, place, served) for place in range(CROWD)]
-        await lease.release()
-        for waiter in waiters:
-            await waiter.result()
-        assert served == list(range(CROWD))
+        async def attempt() -> bool:
+            name, served = world.name(), list[int]()
+            lease = await world.client().lock(name).acquire(timeout=0)
+            waiters = [await wait_in_line(world, name, place, served) for place in range(CROWD)]
+            await lease.release()
+            for waiter in waiters:
+                await waiter.result()
+            return served == list(range(CROWD))
+
+        await world.orderly(attempt)
 
     @needs(Ability.ORDER)
     async def test_one_release_wakes_one_waiter(self, world: World) -> None:

@@ -169,6 +169,17 @@ class World:
                 return
             assert left, f"took {took:.4f} s, which is more than {at_most:g} s, {ATTEMPTS} times in a row"
 
+    async def orderly(self, attempt: Callable[[], Awaitable[bool]]) -> None:
+        """Assert that *attempt* found everybody served in order.
+
+        What was let go is kept for the first in line for a moment only, and a busy machine may let that pass. So there
+        a disorder counts unless the next four in a row are orderly.
+        """
+        if not await attempt():
+            assert self._scene.real, "somebody was served before his turn"
+            for _ in range(4):
+                assert await attempt(), "somebody was served before his turn, and again"
+
     async def _run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.runtime = self._scene.runtime()
         self.runtime.enter()
