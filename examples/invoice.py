@@ -22,7 +22,7 @@ def charge(shop: sqlite3.Connection, client: dibs.Client, invoice: int, amount: 
 
 if __name__ == "__main__":
     path, number = sys.argv[1], int(sys.argv[2])
-    with dibs.connect(f"sqlite:///{path}") as client:
+    with dibs.connect(f"sqlite:{path}") as client:
         client.record(f"charge:{number}")  # whoever asks first makes the store's tables in the shop's database
         shop = sqlite3.connect(path, timeout=30)
         shop.execute("CREATE TABLE IF NOT EXISTS charge (invoice INTEGER, amount INTEGER)")

@@ -32,7 +32,7 @@ HOLDER = Holder("invoice", 7, "host-a", 42, "anna", "nightly", 1_700_000_000.0, 
 
 ERRORS: dict[DibsError, tuple[str, ...]] = {
     NotAcquired("invoice", HOLDER, 1.25): ("'invoice'", "1.25 s", "host-a", "pid 42", "anna", "nightly", "fence 7"),
-    NotAcquired("invoice", None, 0.0): ("'invoice'", "free for somebody else"),
+    NotAcquired("invoice", None, 0.0): ("'invoice'", "whom the store does not name"),
     NotAcquired("invoice", None, 0.00177): ("'invoice' was not acquired: it",),
     NotAcquired("invoice", None, 2.3456): ("'invoice' was not acquired after 2.35 s: it",),
     NotAcquired("invoice", None, 2.5, "its lock-delay runs"): ("after 2.5 s: its lock-delay runs",),
@@ -49,7 +49,7 @@ ERRORS: dict[DibsError, tuple[str, ...]] = {
         *("no quorum", "h1: down", "h2: slow"),
     ),
     OutcomeUnknown("redis://h", "no answer within 1 s"): ("redis://h", "is not known", "no answer within 1 s"),
-    Skipped("report", "2026-11-29T03:00:00Z", SkipReason.ALREADY_RAN, "it already ran at 03:00, by host-a pid 42"): (
+    Skipped("report", "2026-11-29T03:00:00Z", SkipReason.ALREADY_RAN, "at 03:00, by host-a pid 42"): (
         *("'report'", "slot 2026-11-29T03:00:00Z", "already ran", "host-a pid 42"),
     ),
     Misuse("ttl=0: it must be more than 0 seconds"): ("ttl=0",),

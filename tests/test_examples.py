@@ -63,10 +63,12 @@ def test_deployments_come_one_after_the_other(start: Start, tmp_path: Path) -> N
 
 
 def test_a_deployment_that_fails_leaves_the_lock_free_and_what_is_live(start: Start, tmp_path: Path) -> None:
-    more = released(tmp_path, "1", "2")
+    more = released(tmp_path, "1", "2", "3")
     ended(start("./deploy.sh", "1", **more))
     ended(start("./deploy.sh", "2", **more, SMOKE_TEST="exit 3"), code=3)
     assert (tmp_path / "live" / "version").read_text(encoding="utf-8") == "1"
+    ended(start("sh", "deploy.sh", "3", **more))
+    assert (tmp_path / "live" / "version").read_text(encoding="utf-8") == "3"
     assert "deploy" not in ended(start("dibs", "ls"))
 
 

@@ -61,7 +61,7 @@ class NotAcquired(DibsError):
         self.name, self.holder, self.waited, self.why = name, holder, waited, why
 
     def __str__(self) -> str:
-        nobody = self.why or "it was free for somebody else who waits for it"
+        nobody = self.why or "it is held by, or kept for, somebody whom the store does not name"
         who = f"held by {self.holder}" if self.holder else nobody
         after = f" after {self.waited:.2f}".rstrip("0").rstrip(".") + " s" if self.waited >= NOTICED else ""
         return f"lock {self.name!r} was not acquired{after}: {who}"

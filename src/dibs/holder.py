@@ -28,7 +28,7 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         started = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.since))
-        text = f"{self.host} pid {self.pid} (user {self.user}) since {started}"
+        text = f"{self.host} pid {self.pid} (user {self.user}) since {started}" if self.pid else "another program"
         if self.part:
             text += f", {self.part}"
         if self.note:

@@ -31,7 +31,7 @@ def test_it_says_why_there_is_nothing_to_do_if_asked(box: Sandbox) -> None:
     box.dibs("once", "x", "--slot", "monday", "--", "true")
     told = box.dibs("once", "-v", "x", "--slot", "monday", "--", "true")
     assert told.returncode == 0
-    assert told.stderr.startswith("dibs: 'x' is skipped for slot monday, already ran: it already ran at 2")
+    assert told.stderr.startswith("dibs: 'x' is skipped for slot monday, already ran: at 2")
     facts = json.loads(box.dibs("once", "--json", "x", "--slot", "monday", "--", "true").stderr)
     assert (facts["dibs"], facts["why"], facts["reason"], facts["exit"]) == ("once", "skipped", "already ran", 0)
 
@@ -100,7 +100,7 @@ def test_a_run_that_lost_its_lease_is_no_good_run(box: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ([], "exactly one of"),
+        ([], "exactly one of --slot"),
         (["--slot", "a", "--every", "3s"], "exactly one of"),
         (["--cron", "nonsense"], "is no cron line"),
         (["--cron", "0 3 * * *", "--tz", "Mars"], "no such time zone"),

@@ -70,6 +70,13 @@ def test_a_url_that_cannot_be_right_is_misuse_and_shows_no_password(url: str) ->
     assert "sec" not in str(refused.value)
 
 
+@pytest.mark.parametrize("blocking", [True, False], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey"])
+def test_an_option_that_nobody_knows_is_misuse_and_named(scheme: str, blocking: bool) -> None:
+    with pytest.raises(Misuse, match="'min_replica' is not known; there are key, min_replicas and those"):
+        from_url(f"{scheme}://host?min_replica=1", blocking=blocking)
+
+
 def test_a_url_is_shown_without_its_password() -> None:
     assert shown("redis://user:secret@host/0") == "redis://…@host/0"
     assert shown("redis://host/0") == "redis://host/0"

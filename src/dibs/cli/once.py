@@ -35,7 +35,7 @@ from dibs.cli.running import add_command, add_grace, command_of, grace_of, super
 from dibs.cli.signals import Interrupted, Signals
 from dibs.cli.watch import OnLost, Watch
 from dibs.cli.where import connected
-from dibs.errors import DibsError, LeaseLost, Skipped
+from dibs.errors import DibsError, LeaseLost, Misuse, Skipped
 from dibs.runtime.clock import boot_time
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     """Do it. *command* is what stood after the ``--``; None if there was none."""
     command, grace = command_of(args, command, "once"), grace_of(args)
+    if sum(each is not None for each in (args.slot, args.cron, args.every)) != 1:
+        raise Misuse("give exactly one of --slot, --cron and --every: it says what is to be done once")
     outcome = Outcome("once", args.name)
     with Signals() as signals, connected(args) as client:
         once = _once(client, args)

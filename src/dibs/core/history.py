@@ -81,11 +81,13 @@ class History(NamedTuple):
         tried = [run for run in self.runs if run.slot == slot.key]
         done = next((run for run in tried if run.outcome == OK), None)
         if done is not None:
-            return Refusal(SkipReason.ALREADY_RAN, f"it already ran at {utc(done.started)}, by {done.who}")
+            return Refusal(SkipReason.ALREADY_RAN, f"at {utc(done.started)}, by {done.who}")
         if slot.key in self.keys or self._is_older_than_known(slot):
             return Refusal(SkipReason.ALREADY_RAN, "it is older than all that is remembered in full")
         if tried and tried[-1].outcome != RUNNING and len(tried) > retries:
-            return Refusal(SkipReason.GIVEN_UP, f"its last try {_ended(tried[-1])}, and retries={retries}")
+            return Refusal(
+                SkipReason.GIVEN_UP, f"its last try {_ended(tried[-1])}, and it may be tried again {retries} times"
+            )
         if now < self.not_before and not (tried and tried[-1].outcome == RUNNING):
             return Refusal(
                 SkipReason.NOT_DUE,

@@ -114,7 +114,7 @@ class Lock:
     async def __aenter__(self) -> Lease:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
         self.refuse_second_block()
-        lease = await self.acquire()
+        lease = await self.acquire_by(self.timeout)
         self._client.entered.push(lease)
         lease.arm()
         return lease

@@ -145,8 +145,16 @@ def _login(url: str, *, blocking: bool) -> Login:
         options = dict(module.parse_url(url))
     except ValueError as exc:
         raise Misuse(f"{shown(url)}: {exc}") from exc
-    connection_class = options.pop("connection_class", module.Connection)
-    return Login(connection_class, _options(options))
+    login = Login(options.pop("connection_class", module.Connection), _options(options))
+    try:
+        login.connection_class(**login.options)  # it connects to nothing yet
+    except TypeError as exc:
+        unknown = str(exc).rpartition(" argument ")[2]
+        raise Misuse(
+            f"{shown(url)}: the option {unknown} is not known; there are {', '.join(sorted(OURS))} and those of "
+            "redis-py's connections"
+        ) from exc
+    return login
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
+try:
+    from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
+except ImportError as exc:
+    raise ImportError("the ZooKeeper store needs kazoo: pip install 'dibs[zookeeper]'") from exc
 
 from dibs.errors import Misuse, OutcomeUnknown
 
