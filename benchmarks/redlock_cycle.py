@@ -24,6 +24,9 @@ from rounds import Scale, interleaved, median, percentile, ratio, timed, togethe
 
 NODES, QUORUM, TTL = 5, 3, 30.0
 
+HUNG = 1000
+"""Requests without an answer, after which the floor leaves a node out: its socket would be full."""
+
 FLOOR, DIBS = "raw epoll, return at quorum (floor)", "dibs"
 REDLOCK_NG, REDLOCK_PY, POTTERY, MITHRIL = "redlock-ng", "redlock-py", "pottery Redlock", "mithril-locks Redlock"
 
@@ -87,8 +90,9 @@ def _floor(ports: list[int]) -> Iterator[Cycle]:
 
     def ask(call: bytes) -> None:
         for number, each in sockets.items():
-            each.send(call)
-            owed[number] += 1
+            if owed[number] < HUNG:
+                each.send(call)
+                owed[number] += 1
         answered = 0
         while answered < QUORUM:
             for number, _ in waiting.poll():
