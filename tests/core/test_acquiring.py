@@ -158,6 +158,14 @@ class TestAcquiring(CoreTests):
 
         await world.measured(attempt, at_least=0.25, at_most=0.25 + CLOSE)
 
+    async def test_a_store_that_hung_for_longer_than_a_blip_is_not_told_as_busy(self, world: World) -> None:
+        client, held = world.client(), await world.crashed(world.name(), 0.3)
+        waiter = world.begin(lambda: client.lock(held.name).acquire(timeout=1.5))
+        await world.until(lambda: waiters_are(world, held.name, 1))
+        world.wire(client).spoil_every("grant", hang(world.runtime))
+        with pytest.raises(StoreUnavailable):
+            await waiter.result()
+
     async def test_no_request_is_given_more_than_what_is_left(self, world: World) -> None:
         client, held = world.client(), await world.crashed(world.name(), 30)
         with pytest.raises(NotAcquired):

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from dibs.errors import LeaseLost, LossReason, Misuse, StoreUnavailable
+from dibs.part import Part
 from dibs.ports import redis_dial
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract import StoreContract
@@ -216,6 +217,17 @@ class TestCrowds(RedisKind):
 
 class TestServers(RedisKind):
     """What a server does, and what becomes of the locks."""
+
+    async def test_who_waits_for_many_slots_and_is_gone_keeps_no_free_ones_from_others(self, world: World) -> None:
+        slots, gone = world.client().semaphore("a", 3), world.client()
+        held = await slots.acquire(timeout=0)
+        everything = Part(3, 3).token(world.runtime.token())
+        ask = world.ask("a", queue=True)._replace(token=everything)
+        await gone.holders()  # from here on its loop is known
+        assert isinstance(await world.wire(gone).grant(ask, STEP), Busy)
+        assert await world.client().semaphore("a", 3).try_acquire() is None
+        await gone.close()
+        assert (await world.client().semaphore("a", 3).acquire(timeout=1)).fence > held.fence
 
     async def test_a_script_flush_between_any_two_steps_is_not_noticed(
         self, world: World, redis_server: RedisServer

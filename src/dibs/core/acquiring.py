@@ -54,6 +54,7 @@ class Acquiring:
         "_busy",
         "_client",
         "_deadline",
+        "_failed_at",
         "_failing_since",
         "_grant",
         "_started",
@@ -69,7 +70,8 @@ class Acquiring:
         self._started = client.runtime.now()
         self._deadline = Deadline(client.runtime.now, timeout) if deadline is None else deadline
         self._unsure_since: float | None = None  # when the first ask was sent whose answer never came
-        self._failing_since: float | None = None
+        self._failing_since: float | None = None  # when the first step was begun that failed
+        self._failed_at: float | None = None  # when it did
         self._busy: Busy | None = None  # the last answer
 
     async def once(self) -> tuple[Grant, float] | Busy:
@@ -119,10 +121,10 @@ class Acquiring:
             except StoreUnavailable as error:
                 if isinstance(error, OutcomeUnknown):
                     self._unsure_since = sent_at
-                await self._bear(error)
+                await self._bear(error, now)
                 self._client.enter()  # it may have been closed meanwhile
                 continue
-            self._failing_since = self._unsure_since = None
+            self._failing_since = self._failed_at = self._unsure_since = None
             if isinstance(answer, Busy):
                 self._busy = answer
                 return answer
@@ -135,12 +137,16 @@ class Acquiring:
             token, part = self._client.runtime.token(), part_of(self.ask.token)
             self.ask = self.ask._replace(token=token if part is None else part.token(token))
 
-    async def _bear(self, error: StoreUnavailable) -> None:
-        """Pause before the next try, or give up: a newcomer is told at once, a waiter survives a blip."""
+    async def _bear(self, error: StoreUnavailable, began: float) -> None:
+        """Pause before the next try, or give up: a newcomer is told at once, a waiter survives a blip.
+
+        The step that failed was begun at *began*. It may have hung since then, and that was no blip.
+        """
         now = self._client.runtime.now()
-        self._failing_since = now if self._failing_since is None else self._failing_since
+        if self._failing_since is None or self._failed_at is None:
+            self._failing_since, self._failed_at = began, now
         failing = now - self._failing_since
-        resolves = isinstance(error, OutcomeUnknown) and failing < min(1.0, self._ttl / 3)
+        resolves = isinstance(error, OutcomeUnknown) and now - self._failed_at < min(1.0, self._ttl / 3)
         waits = self._busy is not None and self.ask.queue
         if self._deadline.passed():
             raise self.refused() if waits and failing < BLIP else error
@@ -155,7 +161,7 @@ class Acquiring:
         try:
             await self._client.store.wait(self.ask, busy, within)
         except StoreUnavailable as error:
-            await self._bear(error)
+            await self._bear(error, self._client.runtime.now())
 
     def _step_budget(self) -> float:
         """What one request may take: what is left, and a part of the ttl; a single try may take that part."""

@@ -83,8 +83,18 @@ local function keep_for(token)
   redis.call('HSET', tickets, '#', text(moment) .. ' ' .. token)
   return moment
 end
+local function is_gone(token)  -- its client does not listen any more, so it would keep what is free from all behind it
+  local ticket = redis.call('HGET', tickets, token)
+  local channel = string.match(ticket or '', '^%d+ (%S*) ')
+  if until_of(ticket) <= now then return true end
+  return channel and channel ~= '' and redis.pcall('PUBLISH', channel, 'soon -') == 0  -- nobody's token: only to ask
+end
 local function call_next()  -- who is first, if there is room for it, and nobody has called it
   local ahead = first()
+  while ahead and not may_enter(ahead) and is_gone(ahead) do
+    drop(ahead)
+    ahead = first()
+  end
   while ahead and may_enter(ahead) and not kept_for(ahead) do
     keep_for(ahead)
     hint()
@@ -135,7 +145,7 @@ end
 local ahead, struck = first(), false
 while ahead and ahead ~= token do
   local ticket = redis.call('HGET', tickets, ahead)
-  if until_of(ticket) <= now then
+  if until_of(ticket) <= now or (not may_enter(ahead) and is_gone(ahead)) then
     drop(ahead)
   elseif not may_enter(ahead) then
     break
