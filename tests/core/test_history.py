@@ -60,7 +60,7 @@ def test_other_data_under_the_name_is_not_taken_for_a_history(data: bytes) -> No
         ([run("a", RUNNING)], 0, None),  # whether it still runs is the lock's to say
         ([run("a", CRASHED)], 0, SkipReason.GIVEN_UP),
         ([run("a", CRASHED)], 1, None),
-        ([run("a", FAILED), run("a", CRASHED)], 1, SkipReason.GIVEN_UP),
+        ([run("a", FAILED), run("a", CRASHED, attempt=2)], 1, SkipReason.GIVEN_UP),
         ([run("a", FAILED), run("a", OK)], 9, SkipReason.ALREADY_RAN),
         ([run("b", OK)], 0, None),
         ([run("a", OK), run("b", OK)], 0, SkipReason.ALREADY_RAN),
@@ -93,12 +93,24 @@ def test_a_named_slot_is_known_long_after_its_run_is_told_no_more() -> None:
     assert len(history.data()) < 100_000
 
 
-def test_slots_with_long_names_fit_into_a_record() -> None:
-    """The oldest are forgotten first, the one that begins never."""
-    history = of(*(run(f"{number:04}" + "☃" * 330) for number in range(300)))
+def test_slots_with_long_names_fit_into_a_record_and_none_is_forgotten() -> None:
+    """What is told of the oldest runs makes room, and their slots are known on."""
+    names = [f"{number:04}" + "\U0001f600" * 240 for number in range(MOST_KEYS + 60)]
+    history = of(*(run(name) for name in names))
     assert len(history.data()) <= MOST_BYTES
-    assert history.runs[-1].slot.startswith("0299")
-    assert history.refusal(Slot("0298" + "☃" * 330), 0, 2000.0) is not None
+    assert history.runs[-1].slot == names[-1]
+    assert len(history.runs) < MOST_RUNS
+    assert all(history.refusal(Slot(name), 0, 2000.0) for name in names[-MOST_KEYS:])
+
+
+def test_attempts_are_counted_on_when_the_first_are_told_no_more() -> None:
+    retries = MOST_RUNS + 9
+    history = of(*(run("a", FAILED, attempt=number) for number in range(1, retries + 1)))
+    assert history.attempts(Slot("a")) == retries
+    assert history.refusal(Slot("a"), retries, 2000.0) is None
+    refusal = history.begun(run("a", FAILED, attempt=retries + 1), 0.0).refusal(Slot("a"), retries, 2000.0)
+    assert refusal is not None
+    assert refusal.reason is SkipReason.GIVEN_UP
 
 
 def test_a_slot_that_is_older_than_all_that_is_told_is_not_started() -> None:
@@ -112,7 +124,7 @@ def test_a_slot_that_is_older_than_all_that_is_told_is_not_started() -> None:
 
 
 def test_a_run_that_had_not_ended_has_crashed_when_its_name_is_free() -> None:
-    history = of(run("a", FAILED), run("a", RUNNING))
+    history = of(run("a", FAILED), run("a", RUNNING, attempt=2))
     assert history.runs_now
     assert [each.outcome for each in history.crashed().runs] == [FAILED, CRASHED]
     assert not history.crashed().runs_now

@@ -82,6 +82,17 @@ class TestOnce(CoreTests):
         assert late.value.reason is SkipReason.NOT_DUE
         assert world.asks("grant_unless_recorded") == 0
 
+    async def test_who_stands_by_begins_no_slot_that_is_over_or_too_late(self, world: World) -> None:
+        """The one who ran it crashed, so only the clock is against it; and the name is given back."""
+        for every, late in ((0.2, None), (43_200, 0.2)):
+            client, name = world.client(), world.name()
+            world.wire(client).spoil_every("time", at_noon)
+            await world.crashed(name, world.short + 0.3)
+            with pytest.raises(Skipped, match=r"before the name was free|more than late=0\.2") as raised:
+                await client.once(name, every=every, late=late, timeout=None).__aenter__()
+            assert raised.value.reason is SkipReason.NOT_DUE
+            assert await is_free(world, name)
+
     async def test_min_hold_keeps_the_next_slot_away(self, world: World) -> None:
         client, name = world.client(), world.name()
         async with client.once(name, slot="monday", min_hold=600):

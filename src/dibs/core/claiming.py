@@ -60,7 +60,7 @@ async def claim(client: Client, terms: Terms) -> Claimed:
     try:
         if history.runs_now:  # it has ended since we looked, or its lease has: it wrote under the fence that we know
             history = read(await client.store.record(terms.name, LONGEST_STEP)).crashed()
-            await _refuse_held(client, terms, slot, history, clock, answer)
+        await _refuse_held(client, terms, slot, history, clock, answer)
         return await _begun(client, terms, slot, history, clock, answer)
     except BaseException:
         answer.leave()
@@ -82,11 +82,23 @@ def _due(terms: Terms, now: float) -> Slot:
     slot = terms.schedule.slot(now)
     if slot is None:
         raise Skipped(terms.name, "none", SkipReason.NOT_DUE, f"the schedule has no slot before {utc(now)}")
+    _check_not_late(terms, slot, now)
+    return slot
+
+
+def _check_not_late(terms: Terms, slot: Slot, now: float) -> None:
     if slot.at is not None and terms.late is not None and now > slot.at + terms.late:
         then = f"; the next one begins at {utc(slot.until)}" if slot.until is not None else ""
         late = f"it began {now - slot.at:.0f} s ago, which is more than late={terms.late:g}{then}"
         raise Skipped(terms.name, slot.key, SkipReason.NOT_DUE, late)
-    return slot
+
+
+def _check_still_due(terms: Terms, slot: Slot, now: float) -> None:
+    """Look again, with the name in hand: whoever waited for it may have waited until the slot was over."""
+    if slot.until is not None and now >= slot.until:
+        over = f"it was over at {utc(slot.until)}, before the name was free; call again for the slot of now"
+        raise Skipped(terms.name, slot.key, SkipReason.NOT_DUE, over)
+    _check_not_late(terms, slot, now)
 
 
 def _refuse(terms: Terms, slot: Slot, history: History, clock: _Clock) -> None:
@@ -106,9 +118,10 @@ async def _taken(client: Client, terms: Terms, slot: Slot, seen: Record | None, 
 
 
 async def _refuse_held(client: Client, terms: Terms, slot: Slot, history: History, clock: _Clock, lease: Lease) -> None:
-    """Do `_refuse` for one whose name we hold: leave on record what became of the last run."""
+    """Look at all of it again for one whose name we hold: leave on record what became of the last run."""
     try:
         _refuse(terms, slot, history, clock)
+        _check_still_due(terms, slot, clock.now())
     except Skipped:
         await recording.finish(client, lease, history.data(), terms.keep_for(slot))
         raise

@@ -6,6 +6,7 @@ times are unix time by the store's clock.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ MOST_RUNS = 50
 """Runs that are told in full; a write carries them all."""
 
 MOST_KEYS = 1000
-"""Slots of which only the name is known still."""
+"""Slots before those, of which only a digest is known still."""
 
 MOST_BYTES = 100_000
 """Of all that is remembered of one name."""
@@ -72,7 +73,7 @@ class History(NamedTuple):
 
     runs: tuple[Past, ...] = ()
     keys: tuple[str, ...] = ()
-    """Slots before those, of which only the name is known."""
+    """Digests of the slots before those: a record has room for as many as are promised, whatever they are called."""
     not_before: float = 0.0
     """No run starts before that: *min_hold* of the last one."""
 
@@ -82,9 +83,9 @@ class History(NamedTuple):
         done = next((run for run in tried if run.outcome == OK), None)
         if done is not None:
             return Refusal(SkipReason.ALREADY_RAN, f"at {utc(done.started)}, by {done.who}")
-        if slot.key in self.keys or self._is_older_than_known(slot):
+        if _digest(slot.key) in self.keys or self._is_older_than_known(slot):
             return Refusal(SkipReason.ALREADY_RAN, "it is older than all that is remembered in full")
-        if tried and tried[-1].outcome != RUNNING and len(tried) > retries:
+        if tried and tried[-1].outcome != RUNNING and tried[-1].attempt > retries:
             return Refusal(
                 SkipReason.GIVEN_UP, f"its last try {_ended(tried[-1])}, and it may be tried again {retries} times"
             )
@@ -97,7 +98,7 @@ class History(NamedTuple):
 
     def attempts(self, slot: Slot) -> int:
         """How often *slot* was started."""
-        return sum(run.slot == slot.key for run in self.runs)
+        return max((run.attempt for run in self.runs if run.slot == slot.key), default=0)
 
     @property
     def runs_now(self) -> bool:
@@ -112,12 +113,10 @@ class History(NamedTuple):
 
     def begun(self, run: Past, min_hold: float) -> History:
         """The same, and *run* has begun."""
-        runs, keys = (*self.runs, run), self.keys
-        if len(runs) > MOST_RUNS:
-            known = {each.slot for each in runs[1:]}
-            keys = (*keys, runs[0].slot)[-MOST_KEYS:] if runs[0].slot not in known else keys
-            runs = runs[1:]
-        return History(runs, keys, run.started + min_hold)._shortened()
+        history = History((*self.runs, run), self.keys, run.started + min_hold)
+        while len(history.runs) > MOST_RUNS or (len(history.runs) > 1 and len(history.data()) > MOST_BYTES):
+            history = history._without_the_first()
+        return history
 
     def ended(self, outcome: str, detail: str, took: float) -> History:
         """The same, and the last one has ended."""
@@ -129,13 +128,12 @@ class History(NamedTuple):
         facts = {"dibs": KIND, "runs": self.runs, "keys": self.keys, "not_before": self.not_before}
         return json.dumps(facts, separators=(",", ":")).encode()
 
-    def _shortened(self) -> History:
-        """The same, without the oldest, so that it fits into a record whatever the slots are called."""
-        short = self
-        while len(short.data()) > MOST_BYTES and (short.keys or len(short.runs) > 1):
-            half = len(short.keys) // 2 + 1
-            short = short._replace(keys=short.keys[half:]) if short.keys else short._replace(runs=short.runs[1:])
-        return short
+    def _without_the_first(self) -> History:
+        """The same, with one run less that is told; its slot is known on."""
+        first, *others = self.runs
+        again = any(run.slot == first.slot for run in others)
+        keys = self.keys if again else (*self.keys, _digest(first.slot))[-MOST_KEYS:]
+        return self._replace(runs=tuple(others), keys=keys)
 
     def _is_older_than_known(self, slot: Slot) -> bool:
         """Whether it may have been dropped: slots with a time come in its order."""
@@ -163,6 +161,10 @@ def maybe_read(record: Record) -> History | None:
         return History(runs, tuple(facts["keys"]), float(facts["not_before"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _ended(run: Past) -> str:
