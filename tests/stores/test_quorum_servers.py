@@ -258,6 +258,14 @@ def test_a_majority_that_forgot_is_reseeded_by_anybody_and_clients_that_run_go_o
             assert lease.fence > mark
 
 
+def test_the_first_fence_after_a_newcomer_reseeded_is_of_the_nodes_clocks(three: list[RedisServer]) -> None:
+    with connect(three) as client:
+        client.reseed(5)
+        shown_s, _ = three[0].command("TIME")
+        with client.lock("x") as lease:
+            assert lease.fence >= int(shown_s) * 1_000_000
+
+
 def test_nodes_that_all_forgot_are_new_to_a_client_that_runs_too(three: list[RedisServer]) -> None:
     with met(three) as client:
         fence = client.show("x").fence

@@ -132,7 +132,7 @@ class Port:
         """Close those whose late answer has come, and whose token was not heard of since."""
         with self._mutex:  # so nobody takes one of them to settle it meanwhile
             for token, line in list(self._owing.items()):
-                if line.heard():
+                if line.heard() or line.broken:
                     del self._owing[token]
                     self._lines.discard(line)
                     line.close()

@@ -83,6 +83,7 @@ class Line:
     def send(self, *transactions: Transaction) -> None:
         """Send *transactions* and do not wait."""
         assert not self._due
+        self._learn()
         self._calls, self._results = [], []
         pg = self._pg
         try:
@@ -94,6 +95,9 @@ class Line:
             pg.flush()
         except psycopg.Error as exc:
             raise self._broke(exc) from exc
+        except BaseException:  # Ctrl-C: nobody knows what is due
+            self.broken = True
+            raise
 
     async def answer(self, until: float) -> list[Rows]:
         """Wait for the answers to what was sent. They stay owed if they do not come before *until*."""
@@ -106,7 +110,6 @@ class Line:
             await self._collect(until)
         except StoreUnavailable:
             return False
-        self._learn()
         return True
 
     def heard(self) -> bool:
@@ -181,9 +184,19 @@ class Line:
 
     def _take(self) -> None:
         """Take the answers that are here."""
-        pg, nothing = self._pg, 0
+        pg = self._pg
         if self._due and pg.flush():  # the rest of a request that was too long for one write
             return
+        try:
+            self._take_results(pg)
+        except BaseException:  # Ctrl-C: perhaps between having a result and keeping it
+            self.broken = True
+            raise
+        if pg.status == pq.ConnStatus.BAD:
+            raise psycopg.OperationalError(pg.get_error_message())
+
+    def _take_results(self, pg: PGconn) -> None:
+        nothing = 0
         while self._due and nothing < 2 and not pg.is_busy():
             result = pg.get_result()
             if result is None:  # between two statements; twice in a row: there is no more for now
@@ -194,13 +207,10 @@ class Line:
                 self._due -= 1
             else:
                 self._results.append(result)
-        if pg.status == pq.ConnStatus.BAD:
-            raise psycopg.OperationalError(pg.get_error_message())
 
     def _rows(self) -> list[Rows]:
         if len(self._calls) == 1 and self._results[0].status in _DONE:  # the usual case
             return [_decoded(self._results[0])]
-        self._learn()
         found = []
         for sent, result in zip(self._calls, self._results, strict=True):
             if result.status not in _DONE:
@@ -210,7 +220,7 @@ class Line:
         return found
 
     def _learn(self) -> None:
-        """Remember which statements the server has prepared."""
+        """Remember which statements the server has prepared; before the next request, as no interrupt can skip it."""
         for sent, result in zip(self._calls, self._results, strict=False):
             if isinstance(sent, bytes) and result.status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.add(sent)

@@ -88,8 +88,10 @@ class Admission:
         there = [member for member in seen if member is not None]
         if len(there) < len(seen):
             raise StoreUnavailable(self._shown, "all nodes have to be there to be reseeded", causes)
-        self.set = members.known_set(self._nodes.names, seen) or members.set_of(there)
-        call = Call(RESEED, (NODE,), self.set, len(seen), max(floor, members.floor_of(there)))
+        name = members.known_set(self._nodes.names, seen) or members.set_of(there)
+        if self.set:  # a newcomer has yet to meet them, for the time by their clocks too
+            self.set = name
+        call = Call(RESEED, (NODE,), name, len(seen), max(floor, members.floor_of(there)))
         replies = await self._say(dict.fromkeys(range(len(seen)), call), patience)
         failed: dict[str, BaseException] = {}
         for node, name in enumerate(self._nodes.names):
