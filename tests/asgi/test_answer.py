@@ -60,8 +60,9 @@ def test_an_answer_comes_back_as_it_was(body: bytes | None) -> None:
 def test_nothing_in_one_part_is_taken_for_the_next() -> None:
     assert digest(b"ab", b"c") != digest(b"a", b"bc") != digest(b"a1:b", b"c")
     scope = {"method": "POST", "path": "/a", "query_string": b""}
+    assert asked_for({**scope, "raw_path": b"/a%2Fb"}, b"") != asked_for({**scope, "raw_path": b"/a/b"}, b"")
     assert asked_for(scope, b"x") == asked_for({**scope}, b"x")
-    for other in ({"method": "PATCH"}, {"path": "/b"}, {"query_string": b"x"}):
+    for other in ({"method": "PATCH"}, {"path": "/b"}, {"query_string": b"x"}, {"raw_path": b"/a%2Fb"}):
         assert asked_for({**scope, **other}, b"x") != asked_for(scope, b"x")
 
 

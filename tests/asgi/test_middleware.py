@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any
 
@@ -104,6 +105,49 @@ async def test_an_application_that_answers_and_then_raises_has_answered() -> Non
     assert (response.status, response.body, response.complete) == (500, b"sorry", True)
     original._app, client.door = application, original
     assert (await client.post()).status == 201
+
+
+@in_a_loop
+async def test_half_an_answer_is_never_sent_as_a_whole_one() -> None:
+    """The server misses its end and cuts the connection; the next may try."""
+    application, client, _ = await opened()
+    for error in (None, ZeroDivisionError("in the middle")):
+        response = Response()
+
+        async def failing(scope: Any, receive: Any, send: Any, error: Exception | None = error) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            if error is not None:
+                raise error
+
+        door = client.door
+        door._app, client.door = failing, _sending_to(door, response)
+        with pytest.raises(ZeroDivisionError) if error else contextlib.nullcontext():
+            await client.post()
+        assert (response.body, response.complete) == (b"half", False)
+        client.door = door
+    client.door._app = application
+    assert [(await client.post()).replayed for _ in range(2)] == [False, True]
+
+
+@in_a_loop
+async def test_who_calls_is_told_as_text() -> None:
+    application, client, _ = await opened(scope=lambda scope: 7)
+    with pytest.raises(Misuse, match=r"scope= says who calls as text .* returned int"):
+        await client.post()
+    assert application.bodies == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"methods": "POST"}, {"headers": b"location"}, {"longest_request": -1}, {"longest_request": True}),
+        *({"longest_response": -1}, {"longest_response": True}, {"longest_response": 1.5}),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=f"^{next(iter(wrong))}="):
+        asyncio.run(opened(**wrong))
 
 
 @in_a_loop

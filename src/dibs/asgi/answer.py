@@ -72,8 +72,9 @@ def digest(*parts: bytes) -> str:
 
 
 def asked_for(scope: Scope, body: bytes) -> str:
-    """What a request is about: method, path, query and body, byte for byte."""
-    return digest(scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body)
+    """What a request is about: method, path, query and body, byte for byte, where the server tells the path so."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()  # in which /a%2Fb is not /a/b
+    return digest(scope["method"].encode(), path, scope.get("query_string", b""), body)
 
 
 def problem(status: int, detail: str, *more: tuple[bytes, bytes], **facts: object) -> Answer:

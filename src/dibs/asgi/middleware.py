@@ -15,7 +15,7 @@ from typing import Any
 from dibs.asgi.answer import Answer, asked_for, digest, from_bytes, key_in, problem, values_of
 from dibs.asgi.recorder import Recorder, whole_body, without_extensions
 from dibs.core.call import Call
-from dibs.core.checks import Seconds
+from dibs.core.checks import Seconds, shown
 from dibs.core.client import DAY, DEFAULT_TTL, Client
 from dibs.core.idempotent import Idempotent
 from dibs.errors import KeyReused, LeaseLost, Misuse, NotAcquired, StoreUnavailable
@@ -97,7 +97,12 @@ class IdempotencyKeyMiddleware:
     ) -> None:
         if not isinstance(client, Client):
             raise Misuse(f"{type(client).__name__} is no client for async code: connect one with dibs.aio")
-        if not 0 <= longest_response <= LONGEST_RESPONSE:
+        for what, given in {"methods": methods, "headers": headers}.items():
+            if isinstance(given, str | bytes):
+                raise Misuse(f"{what}={given!r}: it is a set, even of one: {{{given!r}}}")
+        _check_size(longest_request, "longest_request")
+        _check_size(longest_response, "longest_response")
+        if longest_response > LONGEST_RESPONSE:
             raise Misuse(f"longest_response={longest_response}: it is at most {LONGEST_RESPONSE}, what a store keeps")
         self._app, self._client, self._scope = app, client, scope
         self._methods, self._required, self._fingerprint = frozenset(methods), required, fingerprint
@@ -118,7 +123,7 @@ class IdempotencyKeyMiddleware:
             await self._app(scope, receive, send)
 
     async def _with_key(self, found: list[bytes], scope: Scope, receive: Receive, send: Send) -> None:
-        key, caller = key_in(found), self._scope(scope)
+        key, caller = key_in(found), self._caller(scope)
         if key is None:
             await _send(send, problem(400, 'Idempotency-Key is one string of 1 to 255 characters, as in "8e03978e"'))
             return
@@ -136,6 +141,14 @@ class IdempotencyKeyMiddleware:
             block = self._block(name, self._fingerprint(scope, body))
             recorder = Recorder(receive, send, body, self._longest_response)
             await self._answer(block, scope, recorder, send)
+
+    def _caller(self, scope: Scope) -> str | None:
+        caller: object = self._scope(scope)
+        if not isinstance(caller, str | None):
+            raise Misuse(
+                f"scope= says who calls as text (str), or None, and returned {type(caller).__name__}: use str()"
+            )
+        return caller
 
     def _block(self, name: str, about: object) -> Idempotent:
         return self._client.idempotent(name, fingerprint=about, dump=Answer.to_bytes, load=from_bytes, **self._options)
@@ -190,6 +203,11 @@ class IdempotencyKeyMiddleware:
             await recorder.deliver()  # the work was done, and its caller is better told so
         else:
             await _send(send, problem(503, "requests with an Idempotency-Key cannot be taken at the moment", *AGAIN))
+
+
+def _check_size(size: object, what: str) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise Misuse(f"{what}={shown(size)}: it is a number of bytes")
 
 
 def _again(answer: Answer) -> Answer:

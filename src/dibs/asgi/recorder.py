@@ -72,10 +72,12 @@ class Recorder:
                 await self._let_through()
 
     async def deliver(self) -> None:
-        """Send what was held back."""
+        """Send what was held back: all, or what the application sent of it, whose end the server misses."""
         if self.held and self._start:
             await self._send(self._start)
-            await self._send({"type": "http.response.body", "body": b"".join(self._parts), "more_body": False})
+            await self._send(
+                {"type": "http.response.body", "body": b"".join(self._parts), "more_body": not self.complete}
+            )
 
     async def _let_through(self) -> None:
         self._passing.set()
