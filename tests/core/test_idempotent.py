@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -249,6 +250,36 @@ class TestIdempotent(CoreTests):
         with pytest.raises(KeyReused):
             await charge(1, 11)  # type: ignore[call-arg]
         assert charged == [(1, 10), (2, 10)]
+
+    @pytest.mark.parametrize(
+        ("key", "fingerprint", "first", "second"),
+        [
+            (":{a}:{b}", None, ("1:2", "3"), ("1", "2:3")),
+            (":{a}:{b}", "same", ("1:2", "3"), ("1", "2:3")),
+            (":{a}:{b!s}", None, ("1:2", "3"), ("1", "2:3")),
+            (":{a}", None, (7, 0), ("7", 0)),
+            (":{a}", None, (True, 0), ("True", 0)),
+            ("", "{a}|{b}", ("a|b", "c"), ("a", "b|c")),
+        ],
+    )
+    async def test_other_values_with_the_same_text_are_another_call(
+        self, world: World, key: str, fingerprint: str | None, first: tuple[Any, Any], second: tuple[Any, Any]
+    ) -> None:
+        @world.client().idempotent(world.name() + key, fingerprint=fingerprint)
+        async def work(a: Any, b: Any) -> list[Any]:
+            return [a, b]
+
+        assert [await work(*first), await work(*first)] == [[*first]] * 2
+        with pytest.raises(KeyReused):
+            await work(*second)
+
+    async def test_of_a_value_with_a_format_only_its_text_counts(self, world: World) -> None:
+        @world.client().idempotent(world.name() + ":{day:%Y-%m-%d}:{size:.{digits}f}")
+        async def report(day: datetime, size: float, digits: int = 1) -> int:
+            return day.hour
+
+        assert await report(datetime(2024, 5, 1, 7, tzinfo=UTC), 0.51) == 7
+        assert await report(datetime(2024, 5, 1, 8, tzinfo=UTC), 0.52) == 7
 
     async def test_a_function_may_say_itself_what_its_result_is(self, world: World) -> None:
         client, key = world.client(), world.name()

@@ -50,7 +50,8 @@ class Idempotent:
     def __call__(self, func: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Decorate a function: what it returns is the result, and a later call with the same key returns that.
 
-        Key and fingerprint are made of its arguments: ``"charge:{invoice}"``. A function that has a keyword-only
+        Key and fingerprint are made of its arguments: ``"charge:{invoice}"``; a call whose key is the same by chance,
+        made of other values, is `KeyReused`. A function that has a keyword-only
         parameter called *call* gets the `Call` in it.
         """
         check_async(func, "idempotent")
@@ -58,7 +59,7 @@ class Idempotent:
 
         @functools.wraps(func)
         async def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            ours = self.filled(*called.texts(args, kwargs))
+            ours = self.filled(called.texts(args, kwargs), called.values(args, kwargs))
             async with ours as call:
                 if not call.replayed:
                     ours.returned(await func(*args, **called.given(kwargs, call)))
@@ -129,9 +130,12 @@ class Idempotent:
             )
         return Called(func, self._lock.name, *([] if self._fingerprint is None else [self._fingerprint]), given="call")
 
-    def filled(self, key: str, fingerprint: str | None = None) -> Idempotent:
-        """The same for one call of a function."""
-        old = self._lock
+    def filled(self, texts: tuple[str, ...], values: list[list[str]]) -> Idempotent:
+        """The same for one call of a function: *texts* are the key and the fingerprint, made of *values*.
+
+        The values are of the fingerprint too, so that a key two calls share by chance replays nothing wrong.
+        """
+        old, key, fingerprint = self._lock, texts[0], [*texts[1:], values] if texts[1:] or values else None
         lock = self.client.lock(
             key, ttl=old.ttl, timeout=old.timeout, note=old.note, on_lost=cast("OnLost", old.on_lost)
         )
@@ -180,7 +184,7 @@ def idempotent_blocking(core: Idempotent, face: Callable[[Idempotent], Any], fun
 
     @functools.wraps(func)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        ours = core.filled(*called.texts(args, kwargs))
+        ours = core.filled(called.texts(args, kwargs), called.values(args, kwargs))
         with face(ours) as call:
             if not call.replayed:
                 result = func(*args, **called.given(kwargs, call))

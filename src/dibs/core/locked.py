@@ -83,13 +83,33 @@ class Called:
 
     def texts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """The templates, filled in for one call."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return tuple(template.format(**bound.arguments) for template in self._templates)
+        arguments = self._arguments(args, kwargs)
+        return tuple(template.format(**arguments) for template in self._templates)
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[str]]:
+        """What the templates name in one call, one by one, which their texts do not tell: ``a:b`` may be two or one.
+
+        Each is its type and its text, so that 7 is not "7"; one with a format is only the text that this makes of it.
+        """
+        arguments, told = self._arguments(args, kwargs), list[list[str]]()
+        for template in self._templates:
+            for _, field, spec, conversion in string.Formatter().parse(template):
+                if field is not None and (spec or conversion):
+                    how = f"!{conversion}" if conversion else ""
+                    told.append([f"{{{field}{how}:{spec}}}".format(**arguments)])
+                elif field is not None:
+                    value = string.Formatter().get_field(field, (), arguments)[0]
+                    told.append([type(value).__qualname__, format(value)])
+        return told
 
     def given(self, kwargs: Any, value: object) -> Any:
         """The arguments, and what the function gets of us."""
         return {**kwargs, self._given: value} if self._given else kwargs
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
 
     def _check(self, template: str, func: Callable[..., Any]) -> None:
         for field in _fields(template, template):
