@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import pytest
 from kazoo.client import KazooClient
@@ -23,11 +25,18 @@ from dibs.testing.contract.world import STEP, World
 from servers.ports import Port
 from servers.process import until
 from servers.zookeeper import HOST, ZooKeeperServer
+from stores.rows import steps
 
 CHROOTS = itertools.count(1)
 
 AT_ONCE = 5.0
 """Seconds, on a busy machine; the leases here have a ttl of 30 s."""
+
+SOON = 1.0
+"""Seconds for a step that is interrupted."""
+
+ENOUGH = 60
+"""More calls than a step makes."""
 
 
 class TestContract(StoreContract):
@@ -439,3 +448,37 @@ def command(verb: str, *words: str, url: str) -> str:
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def test_an_interrupt_anywhere_in_a_step_does_not_keep_the_release_out(zookeeper: ZooKeeperServer) -> None:
+    url = f"{zookeeper.url}/tests/{next(CHROOTS)}"
+    with steps(url) as client, steps(url) as others:
+        client.release(client.take())
+        for number in range(ENOUGH):
+            ask = client.ask(f"x{number}")
+            try:
+                with interrupt(number):
+                    client.grant(ask, SOON)
+            except KeyboardInterrupt:
+                client.release(ask, AT_ONCE)
+                assert isinstance(others.grant(others.ask(ask.name)), Grant)
+            else:
+                break
+        assert 5 < number < ENOUGH - 1
+
+
+@contextmanager
+def interrupt(number: int) -> Iterator[None]:
+    """Ctrl-C in the first bytecode of the function number *number* that the store calls, from 0."""
+    calls = itertools.count()
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and "/zookeeper_place" in frame.f_code.co_filename and next(calls) == number:
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -87,7 +87,7 @@ class Endings:
         now = self._runtime.now()
         if place.owner and place.is_over:
             self._session_ended(places, place)
-        elif place.attended:
+        elif place.is_attended(now):
             return
         elif place.granted and not place.left and place.ends_at <= now:
             places.remember(place.token, LossReason.EXPIRED)
@@ -113,7 +113,7 @@ class Endings:
             self.tell(place.name, place.token, reason)
 
     def _session_ended(self, places: Places, place: Place) -> None:
-        if place.attended:
+        if place.is_attended(self._runtime.now()):
             place.call()  # a waiter lines up anew
             return
         places.drop(place)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
 from dibs.ports.zookeeper import Session
-from dibs.ports.zookeeper_requests import No, Replies, SessionEnded
+from dibs.ports.zookeeper_requests import Replies, SessionEnded
 from dibs.runtime import Event
 from dibs.stores.store import Ask
 from dibs.stores.zookeeper_facts import attempt
 from dibs.stores.zookeeper_paths import guid
+
+OVERDUE = 0.5
+"""Seconds by which a step may be late on a busy machine."""
 
 
 class Place:
@@ -20,7 +23,7 @@ class Place:
     __slots__ = (
         "_at",
         "_creating",
-        "attended",
+        "attended_until",
         "called",
         "deleting",
         "doubtful",
@@ -58,10 +61,11 @@ class Place:
         self.granted = False
         self.ends_at = 0.0
         """When the lease is over, unless it is renewed."""
-        self.attended = True
-        """Whether somebody asks or waits right now."""
+        self.attended_until = 0.0
+        """Until when somebody who asks or waits right now has done so, even if an interrupt kept it from saying so; 0
+        if nobody does."""
         self.seen_at = 0.0
-        """When somebody last did."""
+        """When somebody last did, or will have done at the latest."""
         self.left = False
         """Whether nobody wants it any more, so that its node only is to be deleted."""
         self.deleting = False
@@ -75,6 +79,14 @@ class Place:
         self._creating: Replies | None = None
         self._at = 0
 
+    def attend(self, until: float) -> None:
+        """Somebody asks or waits, until *until*."""
+        self.seen_at = self.attended_until = until + OVERDUE
+
+    def is_attended(self, now: float) -> bool:
+        """Whether somebody asks or waits."""
+        return now < self.attended_until
+
     def creating(self, replies: Replies, at: int) -> None:
         """A request to create the node is on its way; its answer is that of *replies* with the index *at*."""
         self._creating, self._at = replies, at
@@ -86,16 +98,15 @@ class Place:
         """
         if self._creating is None:
             return None
-        made, self._creating = self._creating.answers()[self._at], None
+        made = self._creating.answers()[self._at]
         match made:
-            case OutcomeUnknown():
-                self.unsure = True
-            case No() | SessionEnded():
-                pass
-            case StoreUnavailable():
-                raise made
             case path, node:
                 self.stands(path, node.fence, node.owner)
+            case _:
+                self.unsure = isinstance(made, OutcomeUnknown)
+        self._creating = None  # last: whoever was interrupted before comes here again
+        if isinstance(made, StoreUnavailable) and not isinstance(made, OutcomeUnknown | SessionEnded):
+            raise made
         return made
 
     def stands(self, path: str, fence: int, owner: int) -> None:

@@ -72,7 +72,7 @@ class Places:
         try:
             session = await self._sessions.serving(ask.ttl, until)
             if place is None:
-                place = self._place(ask, session)
+                place = self._place(ask, session, until)
             place.left = False
             while True:
                 try:
@@ -81,7 +81,8 @@ class Places:
                     place.gone()
         finally:
             if place is not None:
-                self._leave(place)
+                place.attended_until = 0.0  # no call before it: an interrupt comes at calls
+                place.seen_at = self._runtime.now()
 
     async def wait(self, token: str, within: float) -> None:
         """Wait until the one ahead is gone."""
@@ -90,29 +91,29 @@ class Places:
             try:
                 await place.called.wait(within)
             finally:
-                self._leave(place)
+                place.attended_until = 0.0
+                place.seen_at = self._runtime.now()
 
-    def _place(self, ask: Ask, session: Session) -> Place:
+    def _place(self, ask: Ask, session: Session, until: float) -> Place:
         me = here(self._runtime.pid(), ask.name, ask.note)
         place = Place(ask, self._paths.parent(ask.name), session, me, self._runtime.event(), self._ring)
+        place.attend(until)
         self.all[ask.token] = place
         return place
 
     async def _attended(self, token: str, until: float) -> Place | None:
-        """The place of *token*, which nobody else looks after until `_leave`: two would undo each other's work."""
+        """The place of *token*, which nobody else looks after until it is left: two would undo each other's work."""
         while True:
             with self._mutex:
                 place = self.all.get(token)
-                if place is None or not place.attended:
-                    if place is not None:
-                        place.attended = True
+                if place is None:
+                    return None
+                if not place.is_attended(self._runtime.now()):
+                    place.attend(until)
                     return place
             if self._runtime.now() >= until:
                 raise StoreUnavailable(place.session.source.shown, "another step for the same token is going on")
             await self._runtime.sleep(GLANCE)
-
-    def _leave(self, place: Place) -> None:
-        place.attended, place.seen_at = False, self._runtime.now()
 
     async def _ask(self, place: Place, ask: Ask, until: float) -> Grant | Busy:
         line = await self._stand(place, until)
@@ -151,6 +152,7 @@ class Places:
         session = place.session
         await session.connected(until)
         making = create(place.prefix, place.wanted, private=self._private)
+        place.unsure = True  # an interrupt may come between the request and the note of it
         replies = session.send(*parents, making, children(place.parent))
         place.creating(replies, len(parents))
         *above, _, names = await session.answers(replies, until)
@@ -178,11 +180,11 @@ class Places:
         ours = [f"{place.parent}/{name}" for name in in_line([] if names is No.NODE else names)]
         ours = [path for path in ours if path.startswith(place.prefix)]
         nodes = sure(await session.ask(until, *map(read, ours))) if ours else []
-        place.gone()
         for path, node in zip(ours, nodes, strict=True):
             if isinstance(node, Node) and node.owner not in session.ended:
                 place.stands(path, node.fence, node.owner)
                 return
+        place.gone()
 
     async def _watch(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
         """See who is first, and be called when the one ahead goes."""
@@ -309,7 +311,8 @@ class Places:
         try:
             return await self._give_back(place, until)
         finally:
-            self._leave(place)
+            place.attended_until = 0.0
+            place.seen_at = self._runtime.now()
 
     async def _give_back(self, place: Place, until: float) -> LossReason | None:
         place.settle()
