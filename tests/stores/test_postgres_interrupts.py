@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,13 +10,18 @@ from typing import Any
 import pytest
 
 from dibs.errors import LossReason
+from dibs.ports.postgres import Port
 from dibs.ports.postgres_line import Line
-from dibs.stores.store import Ask, Busy, Grant
+from dibs.stores.store import Ask, Grant
 from servers.postgres import PostgresServer
+from servers.process import until
 from stores.rows import Steps, steps
 
 ENOUGH = 60
 """More calls than a request makes."""
+
+CONNECTIONS = 4
+"""Those that a client may have."""
 
 
 class Interrupting:
@@ -114,10 +120,33 @@ def test_session_locks_are_kept_or_told_after_an_interrupt(
                 break
             [told] = client.renew(first)
             assert told in {None, LossReason.SESSION_ENDED}
-            assert isinstance(others.grant(others.ask(first.name)), Grant if told else Busy)
+            if told:
+                until(functools.partial(is_granted, others, first.name), "the server has ended the session")
+            else:
+                assert not is_granted(others, first.name)
             client.release(ask)
             held = client.take(name)
             assert client.fence(name) == held.fence
             assert client.release(held) is None
             assert client.release(first) in {None, told, LossReason.TAKEN}
         assert 5 < at < ENOUGH - 1
+
+
+def is_granted(client: Steps, name: str) -> bool:
+    return isinstance(client.grant(client.ask(name)), Grant)
+
+
+def test_an_interrupt_after_a_connection_was_given_out_does_not_use_it_up(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with steps(postgres.url) as client:
+        for at in range(2 * CONNECTIONS):
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(Line, "alive", interrupt)
+                patch.setattr(Port, "open", interrupt)
+                client.take(f"x{at}")
+            client.release(client.take("x", within=1.0))
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -7,6 +7,7 @@ token. So a release is carried out after the grant that was cancelled, and not b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary, WeakSet
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.postgres_dial import dial
@@ -20,6 +21,10 @@ Greet = Callable[[Line, float], Awaitable[None]]
 """What is done on each new connection before it is used."""
 
 
+class Seat:
+    """The right to one connection. It ends with the last who refers to it, so no interrupt keeps it."""
+
+
 class Port:
     """At most *most* connections to *source*."""
 
@@ -31,9 +36,9 @@ class Port:
         self._mutex = self._runtime.mutex()
         self._free: Turns[Line] = Turns(self._runtime)
         self._owing: dict[str, Line] = {}
-        self._lines: set[Line] = set()
-        self._count = 0
-        """Connections that are open or being opened."""
+        self._lines: WeakKeyDictionary[Line, Seat] = WeakKeyDictionary()
+        self._seats: WeakSet[Seat] = WeakSet()
+        """Of the connections that are open or being opened."""
         self._closed = False
 
     async def do(self, until: float, *transactions: Transaction, token: str = "") -> list[Rows]:
@@ -64,7 +69,7 @@ class Port:
 
     def forked(self) -> None:
         """Forget the parent's connections."""
-        for line in self._lines:
+        for line in list(self._lines):
             line.leave_to_parent()
         self._begin()
 
@@ -79,8 +84,8 @@ class Port:
             return owing
         while True:
             line = await self._free.take(until, instead=self._may_open)
-            if line is None and self._counted_now():
-                return await self._another(until)
+            if line is None and (seat := self._seat()) is not None:
+                return await self._another(seat, until)
             if line is not None and line.alive():
                 return line
             if line is not None:
@@ -100,23 +105,24 @@ class Port:
 
     def _may_open(self) -> bool:
         self._reclaim()
-        return self._count < self._most
+        return len(self._seats) < self._most
 
-    def _counted_now(self) -> bool:
+    def _seat(self) -> Seat | None:
         """Count one more connection, if there may be one."""
         with self._mutex:
-            if self._count >= self._most:
-                return False
-            self._count += 1
-            return True
+            if len(self._seats) >= self._most:
+                return None
+            seat = Seat()
+            self._seats.add(seat)
+            return seat
 
-    async def _another(self, until: float) -> Line:
+    async def _another(self, seat: Seat, until: float) -> Line:
         try:
             line = await self.open(until)
         except BaseException:
-            self._uncount()
+            self._give_up(seat)
             raise
-        self._lines.add(line)
+        self._lines[line] = seat
         return line
 
     def _put_back(self, line: Line, token: str) -> None:
@@ -134,17 +140,16 @@ class Port:
             for token, line in list(self._owing.items()):
                 if line.heard() or line.broken:
                     del self._owing[token]
-                    self._lines.discard(line)
                     line.close()
-                    self._count -= 1
+                    self._seats.discard(self._lines.pop(line))
 
     def _drop(self, line: Line) -> None:
-        if line in self._lines:
-            self._lines.discard(line)
+        seat = self._lines.pop(line, None)
+        if seat is not None:
             line.close()
-            self._uncount()
+            self._give_up(seat)
 
-    def _uncount(self) -> None:
+    def _give_up(self, seat: Seat) -> None:
         with self._mutex:
-            self._count -= 1
+            self._seats.discard(seat)
         self._free.wake()
