@@ -127,6 +127,22 @@ class TestCommitOnSome(CallerTests):
             async with other.idempotent(KEY, timeout=10) as call:
                 assert call.result == "paid"
 
+    async def test_a_second_commit_is_misuse_and_one_after_a_rollback_is_not(self, database: Database) -> None:
+        async with client_of(database) as client, database.caller() as caller:
+            async with client.idempotent(KEY) as call:
+                await charge(caller, 10)
+                await done(call.commit(caller.conn, "undone"))
+                await caller.rollback()
+                await charge(caller, 11)
+                await done(call.commit(caller.conn, "first"))
+                await caller.commit()
+                await charge(caller, 12)
+                with pytest.raises(Misuse, match="was said before"):
+                    await done(call.commit(caller.conn, "second"))
+                await caller.rollback()
+                assert call.result == "first"
+            assert await charged(database) == [11]
+
     async def test_a_connection_without_a_transaction_is_misuse(self, database: Database) -> None:
         async with client_of(database) as client, database.caller() as caller:
             if await lasts(caller):

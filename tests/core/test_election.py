@@ -192,9 +192,11 @@ class TestElection(CoreTests):
             await anext(leaders)
         assert world.now() - began >= 0.3
 
-    async def test_a_watch_ends_when_the_election_is_stopped(self, world: World) -> None:
+    @pytest.mark.parametrize("every", [0.01, 600])
+    async def test_a_watch_ends_when_the_election_is_stopped(self, world: World, every: float) -> None:
+        """At once, however rarely it looks."""
         election = candidate(world, world.name())
-        leaders, seen = election.watch(every=0.01), list[object]()
+        leaders, seen, began = election.watch(every=every), list[object](), world.now()
 
         async def look() -> None:
             async for leader in leaders:
@@ -205,6 +207,7 @@ class TestElection(CoreTests):
         election.stop()
         await watching.result()
         assert seen == [None]
+        assert world.now() - began < 300
 
     async def test_the_body_is_cancelled_at_the_end_of_its_term(self, world: World, asyncio_only: None) -> None:
         election, came_back = candidate(world, world.name()), False

@@ -139,6 +139,21 @@ class TestOnce(CoreTests):
         assert [past.outcome for past in await once(world, name).history()] == [FAILED, FAILED]
         assert await is_free(world, name)
 
+    async def test_an_error_whose_text_cannot_be_made_comes_out_as_it_is(self, world: World) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise ZeroDivisionError
+
+        client, name, key = world.client(), world.name(), world.name()
+        for block in (client.once(name, slot="monday"), client.idempotent(key)):
+            with pytest.raises(Mute):
+                async with block:
+                    raise Mute
+        assert await is_free(world, name)
+        assert await is_free(world, key)
+        [past] = await once(world, name).history()
+        assert (past.outcome, past.detail) == (FAILED, "Mute: (its text cannot be made)")
+
     async def test_an_error_of_the_body_has_the_loss_as_a_note(self, world: World) -> None:
         with pytest.raises(ValueError, match="mine") as raised:
             async with world.client().once(world.name(), slot="a", on_lost="flag") as run:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.core.outcome import DONE, FAILED, Outcome, shortened
 from dibs.core.recording import checked_record
-from dibs.errors import KeyReused, LeaseLost, Misuse
+from dibs.errors import KeyReused, LeaseLost, LossReason, Misuse
 from dibs.ports.caller import Session, session_of
 from dibs.runtime import run
 
@@ -171,18 +171,27 @@ class Call:
         lease.check()
         if not await session.lasts():
             raise Misuse("commit() belongs into the transaction of the work, and this connection is in none")
-        before = self._outcome
+        before = self._outcome, self._result, self._record
         try:
             self._set(result)
             reason = await self._client.store.finish_on(session, lease.claim, self._record, self._keep)
             if reason is not None:
-                lost = LeaseLost(self.key, lease.fence, reason)
-                lost.add_note(_SNAPSHOT)
-                raise lost
+                raise self._refused(reason)
         except BaseException:  # the work is undone with its transaction, so it does not count as done
-            self._outcome = before
+            self._outcome, self._result, self._record = before
             raise
         self.committed = True
+
+    def _refused(self, reason: LossReason) -> Exception:
+        """Why there is no lease to commit with; after a commit that was undone there is one, and it is said again."""
+        if self.committed:
+            return Misuse(
+                f"commit() of the call {self.key!r} was said before: if that transaction was committed, the call is "
+                "done; if it was undone, the lease has been lost since. Let this error undo what was done after it"
+            )
+        lost = LeaseLost(self.key, self.fence, reason)
+        lost.add_note(_SNAPSHOT)
+        return lost
 
 
 _SNAPSHOT = (

@@ -46,7 +46,7 @@ class Election:
         self._campaigns: set[Deadline] = set()
         self._leading: Leading | None = None
         self._stopped = False
-        self._stop: Event | None = None
+        self._waiting: set[Event] = set()  # of those who wait for the next round, and are woken when it is stopped
 
     # --- what users call -----------------------------------------------------------------------------------
 
@@ -110,8 +110,8 @@ class Election:
             deadline.bring_forward()
         if self._lost is not None:
             self._lost.happen(LossReason.STEPPED_DOWN)
-        if self._stop is not None:
-            self._stop.set()
+        for event in list(self._waiting):
+            event.set()
 
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else f"is_leader={self.is_leader():.3f}"
@@ -123,6 +123,17 @@ class Election:
     def stopped(self) -> bool:
         """Whether it was told to stop."""
         return self._stopped
+
+    async def stopped_within(self, seconds: float) -> bool:
+        """Wait until it is told to stop, at most so many seconds; tell whether it was."""
+        if self._stopped or seconds <= 0:
+            return self._stopped
+        event = self._client.runtime.event()
+        self._waiting.add(event)  # before we look again: `stop` says so first, and then wakes
+        try:
+            return self._stopped or await event.wait(seconds)
+        finally:
+            self._waiting.discard(event)
 
     async def campaign(self, timeout: float | None) -> Lease:
         """Wait for the place."""
@@ -179,9 +190,7 @@ class Election:
 
     async def _pause(self) -> None:
         """Let others have a chance, and a store that fails some peace; not all at the same moment."""
-        self._stop = self._stop or self._client.runtime.event()
-        if not self._stopped:
-            await self._stop.wait(self._timings.retry * (0.5 + self._client.runtime.random()))
+        await self.stopped_within(self._timings.retry * (0.5 + self._client.runtime.random()))
 
 
 def checked_candidate(candidate: object, on_stuck: object) -> tuple[str, str]:

@@ -32,8 +32,7 @@ class Leaders:
     async def __anext__(self) -> Leader | None:
         """Wait for the next change: who leads now, None if nobody does."""
         heard_at = self._runtime.now()
-        while not self._election.stopped:
-            await self._runtime.sleep(self._nap)
+        while not await self._election.stopped_within(self._nap):
             try:
                 leader = await self._election.leader()
             except StoreUnavailable:  # which says nothing about who leads

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from dibs.core.checks import checked_length, checked_options, shown
 from dibs.core.locked import Called, check_async, check_blocking
+from dibs.core.outcome import shortened
 from dibs.errors import LeaseLost, Misuse, Skipped, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Once:
             claimed.lease.leave()
             return
         try:
-            await claimed.end(None if own is None else f"{type(own).__name__}: {own}")
+            await claimed.end(None if own is None else shortened(own))
         except (LeaseLost, Misuse) as error:
             with suppress(LeaseLost, Misuse):
                 await claimed.lease.release()  # it is over, and from now on nobody here counts on it

@@ -89,7 +89,11 @@ def _encoder(*, strict: bool = False) -> Callable[[Any], str]:
 
 def shortened(error: BaseException) -> str:
     """An error in one line, for the record."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - it must not take the place of *error*, nor keep the lease from being given back
+        said = "(its text cannot be made)"
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}…"
 
 
