@@ -12,13 +12,17 @@ import pytest
 from dibs.errors import LossReason
 from dibs.ports.postgres import Port
 from dibs.ports.postgres_line import Line
+from dibs.ports.postgres_turns import Turns
 from dibs.stores.store import Ask, Grant
 from servers.postgres import PostgresServer
 from servers.process import until
-from stores.rows import Steps, steps
+from stores.rows import Steps, steps, took
 
 ENOUGH = 60
 """More calls than a request makes."""
+
+AT_ONCE = 2.0
+"""Seconds, on a busy machine; a step has 5 s, and a lease 30 s."""
 
 CONNECTIONS = 4
 """Those that a client may have."""
@@ -150,3 +154,24 @@ def test_an_interrupt_after_a_connection_was_given_out_does_not_use_it_up(
 
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_an_interrupt_when_a_session_was_given_out_ends_it_and_tells_what_it_held(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.url_of(scheme="postgresql+advisory")
+    take_now = Turns.take_now
+
+    def interrupt_after(turns: Any) -> None:
+        take_now(turns)
+        raise KeyboardInterrupt
+
+    with steps(url) as client, steps(url) as others:
+        held = client.take("given out")
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Turns, "take_now", interrupt_after)
+            client.take("another")
+        with took(AT_ONCE):
+            client.release(client.take("a third"))
+            assert client.renew(held) == [LossReason.SESSION_ENDED]
+            until(functools.partial(is_granted, others, held.name), "the server has ended the session")

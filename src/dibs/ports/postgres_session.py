@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.postgres_line import Line
 from dibs.ports.postgres_statement import Rows, Transaction
 from dibs.ports.postgres_turns import Turns
 from dibs.runtime import Runtime
+
+
+class Turn:
+    """The right to use a session. If nobody refers to it any more, an interrupt came while it was given out."""
 
 
 class Session:
@@ -18,43 +24,40 @@ class Session:
         """Key of a lock to the token that has it, or may have it, here."""
         self.waits = False
         """Whether it stands in line for a lock, or is about to: until it is called it can do nothing else."""
-        self._in_line = False
+        self._in_line: Turn | None = None
         self.attended = False
         """Whether its waiter is in `called` just now."""
         self._mutex = runtime.mutex()
         self._store, self._runtime = store, runtime
-        self._turns: Turns[Line] = Turns(runtime)
-        self._turns.give_back(line)
+        turn = Turn()
+        self._turn, self._turns = ref(turn), Turns[Turn](runtime)
+        self._turns.give_back(turn)
 
     @property
     def ended(self) -> bool:
         """Whether it is over, as far as we know."""
-        return self.line.broken
+        return self.line.broken or self._turn() is None
 
     async def run(self, until: float, *transactions: Transaction) -> list[Rows]:
         """Carry out *transactions*, after whatever was asked before."""
-        line = self._turns.take_now() or await self._turns.take(until)
-        if line is None:
-            raise StoreUnavailable(self._store, "the session is busy with an earlier request")
+        turn = self._turns.take_now() or await self._take(until)
         try:
-            if not line.alive():
+            if not self.line.alive():
                 await self._settle(until)
-            return await line.run(until, *transactions)
+            return await self.line.run(until, *transactions)
         finally:
-            self._turns.give_back(line)
+            self._turns.give_back(turn)
 
     async def line_up(self, until: float, *transactions: Transaction) -> None:
         """Send *transactions*, the answer of which may take for ever."""
-        line = await self._turns.take(until)
-        if line is None:
-            raise StoreUnavailable(self._store, "the session is busy with an earlier request")
+        turn = await self._take(until)
         try:
             await self._settle(until)
-            line.send(*transactions)
+            self.line.send(*transactions)
         except BaseException:
-            self._turns.give_back(line)
+            self._turns.give_back(turn)
             raise
-        self.waits = self._in_line = True
+        self.waits, self._in_line = True, turn
 
     async def called(self, until: float) -> bool:
         """Wait until what `line_up` sent is answered, or never will be; False if it is not before *until*."""
@@ -83,18 +86,26 @@ class Session:
     def step_out(self) -> None:
         """It does not wait any more, though its answer may still be owed."""
         self.waits = False
-        if self._in_line:
-            self._in_line = False
-            self._turns.give_back(self.line)
+        turn, self._in_line = self._in_line, None
+        if turn is not None:
+            self._turns.give_back(turn)
 
     def close(self) -> None:
         """End it; the server frees its locks. Whoever wants to use it finds that out."""
         self.line.broken = True
-        if self._in_line:
+        if self._in_line is not None or self._turn() is None:
             self.line.close()
-        for line in self._turns.empty():  # else whoever uses it just now is the last to refer to it
-            line.close()
-            self._turns.give_back(line)
+        for turn in self._turns.empty():  # else whoever uses it just now is the last to refer to it
+            self.line.close()
+            self._turns.give_back(turn)
+
+    async def _take(self, until: float) -> Turn:
+        turn = await self._turns.take(self._runtime.now() if self.ended else until)
+        if turn is None and self.ended:
+            raise OutcomeUnknown(self._store, "the session has ended")
+        if turn is None:
+            raise StoreUnavailable(self._store, "the session is busy with an earlier request")
+        return turn
 
     async def _settle(self, until: float) -> None:
         if self.line.owes and not self.line.broken and not await self.line.settle(until):
