@@ -63,7 +63,7 @@ INSIDE = {
         *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
         *("when_over", "forget", "watch"),
     },
-    election.Election: {"stopped", "campaign", "won", "left", "abandon"},
+    election.Election: {"stopped", "stopped_within", "campaign", "won", "left", "abandon"},
     leading.Leading: {"abandon"},
     term.Term: {"lease", "begin", "end"},
     leaders.Leaders: set(),
