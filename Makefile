@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 ARGS ?=
-JOBS ?= 4
+JOBS ?= 3
 
 venv := .venv/.stamp
 bench_venv := .venv-bench/.stamp
