@@ -20,7 +20,7 @@ LAYERS = [
     *("guards", "asgi", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
 ]
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what
-stands directly under `dibs`; all the modules of FACES are the layer `faces`."""
+stands directly under `dibs`; all of FACES, modules and packages, are the layer `faces`."""
 
 FACES = {"dibs", "dibs.aio", "dibs._blocking", "dibs._async"}
 
@@ -232,4 +232,6 @@ def is_mirrored(test: Path) -> bool:
     words = test.stem.removeprefix("test_").split("_")
     subjects = ["_".join(words[:end]) for end in range(1, len(words) + 1)]
     beside = SRC / "dibs" / test.parent
-    return any((beside / name).exists() for it in subjects for name in (it, f"{it}.py", f"_{it}.py", f"{it}_.py"))
+    return any(
+        (beside / name).exists() for it in subjects for name in (it, f"_{it}", f"{it}.py", f"_{it}.py", f"{it}_.py")
+    )
