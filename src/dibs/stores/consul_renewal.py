@@ -18,7 +18,7 @@ from dibs.stores.consul_keys import Naming
 from dibs.stores.consul_sessions import Session, Sessions
 from dibs.stores.consul_txn import deleted, locked, packed, unchanged, unlocked, unpacked
 from dibs.stores.consul_view import View
-from dibs.stores.store import Claim, PartlyRenewed
+from dibs.stores.store import Claim, settled
 
 MOST_OPERATIONS = 64
 """In one transaction of Consul."""
@@ -57,7 +57,7 @@ class Keeping:
         for session, places in ours.items():
             found = await self._of_session(session, [claims[place] for place in places], until)
             answers.update(zip(places, found, strict=True))
-        return self._settled([answers[place] for place in range(len(claims))])
+        return settled([answers[place] for place in range(len(claims))])
 
     async def _of_session(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
         try:
@@ -110,14 +110,6 @@ class Keeping:
         if holding is not None:
             self._holdings.lose(holding, reason or LossReason.TAKEN)
         return reason or LossReason.TAKEN
-
-    def _settled(self, answers: Sequence[Answer]) -> list[LossReason | None]:
-        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-        if errors and len(errors) == len(answers):
-            raise next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
-        if errors:
-            raise PartlyRenewed(str(self._agent), errors[0].problem, answers)
-        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
 
     # --- handing over --------------------------------------------------------------------------------------
 

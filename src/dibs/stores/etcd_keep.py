@@ -15,7 +15,7 @@ from dibs.stores.etcd_keys import Naming
 from dibs.stores.etcd_leases import Gone, Lease, Leases
 from dibs.stores.etcd_places import Place, Places
 from dibs.stores.etcd_requests import TOGETHER, Pair
-from dibs.stores.store import Claim, PartlyRenewed
+from dibs.stores.store import Claim, settled
 
 SWEEPING = 1.0
 """Seconds that the end of what nobody renews may take of another step's time."""
@@ -76,7 +76,7 @@ class Keep:
         for lease in leases.values():
             if isinstance(lease, Lease):
                 await self._sweep(lease, until)
-        return self._settled(answers)
+        return settled(answers)
 
     async def attach(self, claim: Claim, note: str, until: float) -> None:
         """Write ourselves into the value, and put the key under a lease of ours."""
@@ -188,16 +188,6 @@ class Keep:
                 lost_with_lease = place is not None and place.lease in gone and why is not LossReason.EVICTED
                 answers[index] = gone[place.lease] if place is not None and lost_with_lease else why
                 self.gone(claims[index].token)
-
-    def _settled(self, answers: Answers) -> list[LossReason | None]:
-        """The answers; or the error, if none came; or both."""
-        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-        if not errors:
-            return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
-        worst = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
-        if len(errors) == len(answers):
-            raise worst
-        raise PartlyRenewed(str(self._etcd), str(worst), answers)
 
     # --- the end of what nobody renews ---------------------------------------------------------------------
 

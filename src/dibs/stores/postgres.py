@@ -30,7 +30,7 @@ from dibs.stores.postgres_parts import SHOW as SHOW_PARTS
 from dibs.stores.postgres_records import Records, finish_on
 from dibs.stores.postgres_schema import hello
 from dibs.stores.postgres_sharing import Sharing
-from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store, settled
 
 Answer: TypeAlias = LossReason | StoreUnavailable | None
 """What became of one claim, or why it is not known."""
@@ -103,7 +103,7 @@ class PostgresStore(Store):
         parts = [claim for claim in claims if part_of(claim.token) is not None]
         if parts:
             return await self._renew_with_parts(claims, parts, until, within)
-        return self._settled(await self._renew_whole(claims, until, within))
+        return settled(await self._renew_whole(claims, until, within))
 
     async def _renew_with_parts(
         self, claims: Sequence[Claim], parts: Sequence[Claim], until: float, within: float
@@ -112,7 +112,7 @@ class PostgresStore(Store):
         whole = [claim for claim in claims if part_of(claim.token) is None]
         fates = iter([self._fate(*row[1:]) for row in await self._sharing.renew(parts, until)])
         others = iter(await self._renew_whole(whole, until, within) if whole else [])
-        return self._settled([next(others if part_of(claim.token) is None else fates) for claim in claims])
+        return settled([next(others if part_of(claim.token) is None else fates) for claim in claims])
 
     async def _renew_whole(self, claims: Sequence[Claim], until: float, within: float) -> list[Answer]:
         try:
@@ -264,15 +264,6 @@ class PostgresStore(Store):
         except StoreUnavailable as exc:
             return exc
         return answer
-
-    def _settled(self, answers: list[Answer]) -> list[LossReason | None]:
-        """The answers; or the error, if none came; or both."""
-        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-        if errors and len(errors) == len(answers):
-            raise errors[0]
-        if errors:
-            raise PartlyRenewed(self._shown, errors[0].problem, answers)
-        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
 
 
 def _warn(shown: str) -> None:

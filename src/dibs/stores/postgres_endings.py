@@ -11,7 +11,7 @@ from dibs.ports.postgres_statement import Call
 from dibs.ports.postgres_values import texts
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores import postgres_lock as sql
-from dibs.stores.store import Claim, PartlyRenewed
+from dibs.stores.store import Claim, settled
 
 if TYPE_CHECKING:
     from dibs.stores.postgres_holding import Holding
@@ -66,7 +66,7 @@ class Endings:
                 indexes, await self._heartbeat(session, [claims[i] for i in indexes], until), strict=True
             ):
                 answers[index] = answer
-        return self._settled(answers)
+        return settled(answers)
 
     async def _heartbeat(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
         try:
@@ -93,14 +93,6 @@ class Endings:
             return LossReason.TAKEN
         held.ends_at = max(held.ends_at, self._runtime.now() + claim.ttl)
         return None
-
-    def _settled(self, answers: list[Answer]) -> list[LossReason | None]:
-        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-        if errors and len(errors) == len(answers):
-            raise errors[0]
-        if errors:
-            raise PartlyRenewed(errors[0].store, errors[0].problem, answers)
-        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
 
     # --- the end of a session ----------------------------------------------------------------------------------
 

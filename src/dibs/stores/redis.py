@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
+from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import Holder, LockState, Record, here
 from dibs.part import PREFIX, other_slots, part_of
 from dibs.ports.redis_command import bulk, command
@@ -25,7 +25,7 @@ from dibs.stores.redis_keys import Naming
 from dibs.stores.redis_parts import Parts, sharing
 from dibs.stores.redis_records import Records
 from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
-from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed, Store
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store, settled
 
 RENEWED_TOGETHER = 100
 """Locks in one call of the script: it stays a short step for the server."""
@@ -152,7 +152,7 @@ class RedisStore(Store):
         lost = [index for index, answer in enumerate(answers) if answer == 0]
         for index, why in zip(lost, await self._why_not([claims[i] for i in lost], until), strict=True):
             answers[index] = why
-        return self._settled([None if answer == 1 else answer for answer in answers])
+        return settled([None if answer == 1 else answer for answer in answers])
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One script: give back the grant or the ticket, and wake the next."""
@@ -347,16 +347,6 @@ class RedisStore(Store):
         keys = [self._naming.keys(claim.name).lock for claim in claims]
         arguments = [part for claim in claims for part in (_ms(claim.ttl), _grant_of(claim.token, claim.fence))]
         return Request(keys[0], RENEW, RENEW.call(keys, *arguments))
-
-    def _settled(self, answers: list[Any]) -> list[LossReason | None]:
-        """The answers; or the error, if none came; or both."""
-        errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-        if not errors:
-            return answers
-        worst = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
-        if len(errors) == len(answers):
-            raise worst
-        raise PartlyRenewed(self._shown, str(worst), answers)
 
     async def _why_not(self, claims: Sequence[Claim], until: float) -> list[Any]:
         if not claims:

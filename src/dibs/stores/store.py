@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from dibs.errors import LossReason, NotSupported, StoreUnavailable
+from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
 from dibs.ports.caller import Session
 from dibs.stores.guarantees import Ability, Guarantees
@@ -87,6 +87,20 @@ class PartlyRenewed(StoreUnavailable):
 
     def __reduce__(self) -> tuple[type[PartlyRenewed], tuple[object, ...]]:
         return type(self), (self.store, self.problem, self.answers)
+
+
+def settled(answers: Sequence[LossReason | StoreUnavailable | None]) -> list[LossReason | None]:
+    """What `Store.renew` makes of the *answers* for each claim: them; or the error, if none came; or both.
+
+    An answer that is not known counts for more than one that certainly was not given.
+    """
+    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+    if not errors:
+        return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
+    worst = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
+    if len(errors) == len(answers):
+        raise worst
+    raise PartlyRenewed(worst.store, worst.problem, answers)
 
 
 def latest(records: Iterable[Record], most: int) -> list[Record]:

@@ -31,7 +31,7 @@ from dibs.ports.zookeeper_requests import (
     write,
 )
 from dibs.runtime import Runtime
-from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed
+from dibs.stores.store import Ask, Busy, Claim, Grant, settled
 from dibs.stores.zookeeper_facts import broken, holder
 from dibs.stores.zookeeper_paths import Paths, in_line
 from dibs.stores.zookeeper_place import Place
@@ -233,7 +233,7 @@ class Places:
                 found = await self._prove(session, [claims[index] for index in part], until)
                 for index, answer in zip(part, found, strict=True):
                     answers[index] = answer
-        return _settled(answers)
+        return settled(answers)
 
     def node(self, claim: Claim) -> str:
         """The path of its node; `LeaseLost` if it is known to be over."""
@@ -356,13 +356,3 @@ class Places:
     def _forget(self, place: Place) -> None:
         if place.watched:
             place.session.forget(place.watched, place.call)
-
-
-def _settled(answers: Sequence[Answer]) -> list[LossReason | None]:
-    """The answers; or the error, if none came; or both."""
-    errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
-    if errors and len(errors) == len(answers):
-        raise errors[0]
-    if errors:
-        raise PartlyRenewed(errors[0].store, errors[0].problem, list(answers))
-    return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
