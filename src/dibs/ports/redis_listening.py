@@ -53,10 +53,6 @@ class Listening:
         self._ears: dict[str, Ear] = {}
         self._where: dict[str, Ear] = {}  # token to where it is called
 
-    def __contains__(self, token: str) -> bool:
-        """Whether *token* waits."""
-        return token in self._where
-
     async def expect(self, key: bytes, token: str, within: float) -> bytes:
         """Listen for *token*, which will wait for the lock *key*; return the channel, empty if there is none."""
         try:

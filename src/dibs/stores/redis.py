@@ -6,7 +6,6 @@ The protocol, and what stands in which key, is in `redis_scripts` and `redis_key
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from dibs.part import PREFIX, other_slots, part_of
 from dibs.ports.redis_command import bulk, command
 from dibs.ports.redis_listening import POLL, Listening
 from dibs.ports.redis_open import listening_on, routes_to
-from dibs.ports.redis_route import Request, Route
+from dibs.ports.redis_route import Route
 from dibs.ports.redis_source import Source, from_client, from_url
 from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
@@ -24,16 +23,12 @@ from dibs.stores.guarantees import Effect, Guarantees, Promise
 from dibs.stores.redis_keys import Naming
 from dibs.stores.redis_parts import Parts, sharing
 from dibs.stores.redis_records import Records
-from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, RENEW, SHOW, WHY_NOT
-from dibs.stores.store import Ask, Busy, Claim, Grant, Store, settled
-
-RENEWED_TOGETHER = 100
-"""Locks in one call of the script: it stays a short step for the server."""
+from dibs.stores.redis_renewal import Renewals
+from dibs.stores.redis_scripts import ATTACH, EVICT, GRANT, RELEASE, SHOW, hinting
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 REMEMBERED = 4096
 """Commands that are kept ready, for locks that are taken again and again."""
-
-ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
 
 
 class RedisStore(Store):
@@ -74,9 +69,9 @@ class RedisStore(Store):
         self._route: Route = routes_to(source, runtime)
         self._listening: Listening = listening_on(self._route.map, runtime)
         sharded = self._route.map.sharded
-        self._release_script = RELEASE.using("'PUBLISH'", "'SPUBLISH'") if sharded else RELEASE
-        self._evict_script = EVICT.using("'PUBLISH'", "'SPUBLISH'") if sharded else EVICT
+        self._release_script, self._evict_script = (hinting(script, sharded=sharded) for script in (RELEASE, EVICT))
         self._parts = Parts(self._route, self._naming, runtime, sharded=sharded)
+        self._renewals = Renewals(self._route, self._naming, runtime, self._parts)
         self._records = Records(self._route, self._naming, runtime, self._min_replicas, self._shown)
         self._crowds: dict[str, str] = {}  # names that the last ask with a ticket was refused, and its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
@@ -110,17 +105,7 @@ class RedisStore(Store):
         if ask.queue:
             channel, within = await self._listen(ask.name, ask.token, within)
         reply = await self._records.grant(ask, after, channel, within)
-        if isinstance(reply, Record):
-            return reply
-        if not isinstance(reply, bytes):
-            if ask.queue:
-                self._crowd(ask.name, ask.token)
-            return self._refusal(ask.name, reply)
-        if ask.queue:
-            self._served(ask.name, ask.token)
-        if self._min_replicas:
-            await self._confirm(self._naming.keys(ask.name).lock, ask, int(reply), within)
-        return Grant(int(reply), ask.ttl)
+        return reply if isinstance(reply, Record) else await self._answered(ask, reply, within)
 
     async def _grant_part(self, ask: Ask, within: float) -> Grant | Busy:
         """Another script, as one step as well."""
@@ -128,9 +113,13 @@ class RedisStore(Store):
         if ask.queue:
             channel, within = await self._listen(ask.name, ask.token, within)
         reply = await self._parts.grant(ask, channel, within)
+        if reply[0] == b"slots" and (part := part_of(ask.token)) is not None:
+            raise other_slots(ask.name, part, int(reply[1]))
+        return await self._answered(ask, reply, within)
+
+    async def _answered(self, ask: Ask, reply: Any, within: float) -> Grant | Busy:
+        """What *reply* means, and what it changes here: what `grant` does, off the lock path."""
         if not isinstance(reply, bytes):
-            if reply[0] == b"slots" and (part := part_of(ask.token)) is not None:
-                raise other_slots(ask.name, part, int(reply[1]))
             if ask.queue:
                 self._crowd(ask.name, ask.token)
             return self._refusal(ask.name, reply)
@@ -142,17 +131,7 @@ class RedisStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One script for a hundred locks, one for each part, one write for all."""
-        groups = self._grouped(claims)
-        requests = [self._renewal([claims[index] for index in group]) for group in groups]
-        until = self._runtime.now() + within
-        answers: list[Any] = [None] * len(claims)
-        for group, reply in zip(groups, await self._route.calls(requests, within), strict=True):
-            for place, index in enumerate(group):
-                answers[index] = reply if isinstance(reply, StoreUnavailable) else reply[place]
-        lost = [index for index, answer in enumerate(answers) if answer == 0]
-        for index, why in zip(lost, await self._why_not([claims[i] for i in lost], until), strict=True):
-            answers[index] = why
-        return settled([None if answer == 1 else answer for answer in answers])
+        return await self._renewals.renew(claims, within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One script: give back the grant or the ticket, and wake the next."""
@@ -167,7 +146,7 @@ class RedisStore(Store):
         key, head = known
         reply = await self._route.call(key, self._release_script, head + _last(token), within)
         self._listening.forget(token)
-        return ANSWERS[reply]
+        return values.ANSWERS[reply]
 
     def crowded(self, name: str) -> bool:
         """Whoever had to wait listens already, so the next ticket is some bytes in the ask; but it is no fast path."""
@@ -197,7 +176,7 @@ class RedisStore(Store):
             name = self._naming.name(key)
             if name is None or left < 0 or (self._naming.raw and values.read_value(value) is None):
                 continue  # not ours; gone or without an end; other data, where we share the keys of a program
-            if value.startswith(b"dibs.several:"):
+            if value.startswith(values.SEVERAL):
                 found += (await self.show(name, within)).sharing
             else:
                 found.append(values.holder(name, value, now_us, left))
@@ -214,7 +193,7 @@ class RedisStore(Store):
             for token, since in zip(line[::2], line[1::2], strict=True)
             if token in facts and values.still_counts(facts[token], now_us)
         ]
-        several = sharing(name, now_us, ends, parts) if value and value.startswith(b"dibs.several:") else ()
+        several = sharing(name, now_us, ends, parts) if value and value.startswith(values.SEVERAL) else ()
         holder = several[0] if several else None if value is None else values.holder(name, value, now_us, left)
         return LockState(name, int(fence or 0), holder, tuple(waiting), values.eviction(evicted), sharing=several)
 
@@ -235,8 +214,7 @@ class RedisStore(Store):
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """One script: write the record, and what `release` does."""
         answer = await self._records.finish(claim, data, keep, within)
-        if claim.token in self._listening:
-            self._listening.forget(claim.token)
+        self._listening.forget(claim.token)
         return answer
 
     async def record(self, name: str, within: float) -> Record | None:
@@ -280,7 +258,7 @@ class RedisStore(Store):
         """The lock's key, and the grant up to the token: the same for every ask, so it is kept."""
         keys = self._naming.keys(name)
         who = values.facts(here(self._runtime.pid(), name, note))
-        arguments = bulk(b"%d %b" % (_ms(ttl), channel)) + bulk(who)
+        arguments = bulk(b"%d %b" % (values.ms(ttl), channel)) + bulk(who)
         head = GRANT.head((keys.lock, keys.fence, keys.line, keys.tickets), 3) + arguments
         return self._remember((name, ttl, note, channel), (keys.lock, head))
 
@@ -325,7 +303,7 @@ class RedisStore(Store):
     async def _confirm(self, key: bytes, ask: Ask, fence: int, within: float) -> None:
         """Wait until enough replicas know the grant; if they do not, give it back."""
         # A renewal goes before WAIT on the same connection: WAIT counts from the last write of its own connection.
-        _, script, data = self._renewal([Claim(ask.name, ask.token, fence, ask.ttl)])
+        _, script, data = self._renewals.request([Claim(ask.name, ask.token, fence, ask.ttl)])
         wait = command("WAIT", self._min_replicas, max(1, int(within * 500)))
         replies = await self._route.pipeline(key, [script.in_full(data), wait], within)
         if replies[0] == [1] and isinstance(replies[1], int) and replies[1] >= self._min_replicas:
@@ -334,29 +312,6 @@ class RedisStore(Store):
         raise StoreUnavailable(
             self._shown, f"{replies[1]} of {self._min_replicas} replicas confirmed the grant, so it was given back"
         )
-
-    def _grouped(self, claims: Sequence[Claim]) -> list[list[int]]:
-        size = 1 if self._route.map.sharded else RENEWED_TOGETHER
-        whole = [index for index, claim in enumerate(claims) if not claim.token.startswith(PREFIX)]
-        parts = [[index] for index, claim in enumerate(claims) if claim.token.startswith(PREFIX)]
-        return [whole[start : start + size] for start in range(0, len(whole), size)] + parts
-
-    def _renewal(self, claims: Sequence[Claim]) -> Request:
-        if claims[0].token.startswith(PREFIX):
-            return self._parts.renewal(claims[0])
-        keys = [self._naming.keys(claim.name).lock for claim in claims]
-        arguments = [part for claim in claims for part in (_ms(claim.ttl), _grant_of(claim.token, claim.fence))]
-        return Request(keys[0], RENEW, RENEW.call(keys, *arguments))
-
-    async def _why_not(self, claims: Sequence[Claim], until: float) -> list[Any]:
-        if not claims:
-            return []
-        requests = []
-        for claim in claims:
-            evicted = self._naming.keys(claim.name).evicted
-            requests.append(Request(evicted, WHY_NOT, WHY_NOT.call((evicted,), values.quoted(claim.token))))
-        replies = await self._route.calls(requests, max(0.05, until - self._runtime.now()))
-        return [LossReason.EVICTED if reply == b"evicted" else LossReason.TAKEN for reply in replies]
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> RedisStore:
@@ -376,16 +331,6 @@ def _last(token: str) -> bytes:
     if len(text) == 32 and text.isalnum():  # as runtimes make them
         return b"$32\r\n%b\r\n" % text
     return bulk(values.quoted(token))
-
-
-def _grant_of(token: str, fence: int) -> str:
-    """One grant, as its value begins: the token may have been granted again since, to an ask that came late."""
-    return f"{values.quoted(token)}:{fence}"
-
-
-def _ms(ttl: float) -> int:
-    """A ttl as Redis takes it; never shorter than what was asked for."""
-    return math.ceil(ttl * 1000)
 
 
 def _count(text: str) -> int:

@@ -12,7 +12,6 @@ hold the name; for a name that is free, ``@`` says since when it is, as ever.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +22,8 @@ from dibs.ports.redis_route import Request, Route
 from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
 from dibs.stores.redis_keys import Naming
-from dibs.stores.redis_scripts import EVICTED_MS, HIGHEST_FENCE, LINE, NOW, RESERVED_FOR_MS, SEVERAL, TICKET_MS
+from dibs.stores.redis_scripts import EVICTED_MS, HIGHEST_FENCE, LINE, NOW, RESERVED_FOR_MS, SEVERAL, TICKET_MS, hinting
 from dibs.stores.store import Ask, Claim
-
-ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
 
 AFTERWARDS_MS = 5_000
 """For so long the two keys outlive the key of the lock: they never end before it."""
@@ -253,23 +250,21 @@ class Parts:
 
     def __init__(self, route: Route, naming: Naming, runtime: Runtime, *, sharded: bool) -> None:
         self._route, self._naming, self._runtime = route, naming, runtime
-        old, new = ("'PUBLISH'", "'SPUBLISH'") if sharded else ("", "")
-        self._grant, self._release, self._evict = (
-            script.using(old, new) if sharded else script for script in (GRANT, RELEASE, EVICT)
-        )
+        scripts = (hinting(script, sharded=sharded) for script in (GRANT, RELEASE, EVICT))
+        self._grant, self._release, self._evict = scripts
 
     async def grant(self, ask: Ask, channel: bytes, within: float) -> Any:
         """The fence, or the refusal as the script says it."""
         keys, who = self._keys(ask.name), values.facts(here(self._runtime.pid(), ask.name, ask.note))
         fence = self._naming.keys(ask.name).fence
-        arguments = (b"%d %b" % (_ms(ask.ttl), channel), who, values.quoted(ask.token))
+        arguments = (b"%d %b" % (values.ms(ask.ttl), channel), who, values.quoted(ask.token))
         return await self._route.call(keys[0], self._grant, self._grant.call((*keys, fence), *arguments), within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Give back the part or the ticket."""
         keys = self._keys(name)
         data = self._release.call(keys, values.quoted(token))
-        return ANSWERS[await self._route.call(keys[0], self._release, data, within)]
+        return values.ANSWERS[await self._route.call(keys[0], self._release, data, within)]
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Break the part that was granted with *fence*."""
@@ -284,7 +279,7 @@ class Parts:
     def renewal(self, claim: Claim) -> Request:
         """What extends one part."""
         keys = self._naming.keys(claim.name)
-        arguments = (_ms(claim.ttl), values.quoted(claim.token), str(claim.fence))
+        arguments = (values.ms(claim.ttl), values.quoted(claim.token), str(claim.fence))
         return Request(keys.lock, RENEW, RENEW.call((keys.lock, keys.ends, keys.parts), *arguments))
 
     def _keys(self, name: str) -> tuple[bytes, ...]:
@@ -301,7 +296,3 @@ def sharing(name: str, now_us: int, ends: Sequence[bytes], parts: Sequence[bytes
         if token in told and float(end) * 1000 > now_us
     ]
     return tuple(sorted(held, key=lambda holder: holder.fence))
-
-
-def _ms(ttl: float) -> int:
-    return math.ceil(ttl * 1000)

@@ -8,7 +8,6 @@ the record; the server's clock has passed it by then.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -20,13 +19,11 @@ from dibs.ports.redis_route import Route
 from dibs.runtime import Runtime
 from dibs.stores import redis_values as values
 from dibs.stores.redis_keys import Naming
-from dibs.stores.redis_scripts import GRANT, RELEASE
+from dibs.stores.redis_scripts import GRANT, RELEASE, hinting
 from dibs.stores.store import Ask, Claim, latest
 
 FENCE_MS = 86_400_000
 """For so long, at least, the last fence is remembered of a name that keeps records."""
-
-ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
 
 
 def _with(script: Script, **changes: tuple[str, str]) -> str:
@@ -107,7 +104,7 @@ class Records:
     def __init__(self, route: Route, naming: Naming, runtime: Runtime, min_replicas: int, shown: str) -> None:
         self._route, self._naming, self._runtime = route, naming, runtime
         self._min_replicas, self._shown = min_replicas, shown
-        self._finish = FINISH.using("'PUBLISH'", "'SPUBLISH'") if route.map.sharded else FINISH
+        self._finish = hinting(FINISH, sharded=route.map.sharded)
 
     async def grant(self, ask: Ask, after: int, channel: bytes, within: float) -> Any:
         """Send the ask; the answer as it comes: a record, or what the script of the lock says."""
@@ -115,7 +112,7 @@ class Records:
         who = values.facts(here(self._runtime.pid(), ask.name, ask.note))
         data = GRANT_UNLESS_RECORDED.call(
             (keys.lock, keys.fence, keys.line, keys.tickets, keys.record),
-            b"%d %d %b" % (math.ceil(ask.ttl * 1000), after, channel),
+            b"%d %d %b" % (values.ms(ask.ttl), after, channel),
             f"{values.quoted(ask.token)} {who}",
         )
         reply = await self._route.call(keys.lock, GRANT_UNLESS_RECORDED, data, within)
@@ -160,11 +157,11 @@ class Records:
         content = quote(claim.name, safe="").encode() + b":" + data
         call = script.call(
             (keys.lock, keys.line, keys.tickets, keys.evicted, keys.record, keys.fence),
-            *(values.quoted(claim.token), claim.fence, math.ceil(keep * 1000), content),
+            *(values.quoted(claim.token), claim.fence, values.ms(keep), content),
         )
         if self._min_replicas:
             return await self._confirmed(keys.lock, script.in_full(call), within)
-        return ANSWERS[await self._route.call(keys.lock, script, call, within)]
+        return values.ANSWERS[await self._route.call(keys.lock, script, call, within)]
 
     async def _confirmed(self, key: bytes, call: bytes, within: float) -> LossReason | None:
         """Wait until enough replicas know it. If they do not it is there all the same, but not as safe as asked for."""
@@ -177,7 +174,7 @@ class Records:
                 self._shown,
                 f"{known} of {self._min_replicas} replicas confirmed the record, which the server itself has",
             )
-        return ANSWERS[reply]
+        return values.ANSWERS[reply]
 
 
 def _read(value: bytes, left_ms: int) -> Record | None:

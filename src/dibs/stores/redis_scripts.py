@@ -220,3 +220,8 @@ return {{
 }}
 """)
 """All keys."""
+
+
+def hinting(script: Script, *, sharded: bool) -> Script:
+    """*script* as it hints in a cluster, where each node counts only who listens there to the slot of the lock."""
+    return script.using("'PUBLISH'", "'SPUBLISH'") if sharded else script

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from dibs.errors import LossReason
 from dibs.holder import Eviction, Holder
 from dibs.part import shown_part
 
-OURS = ("dibs:", "dibs.several:")
+SEVERAL = b"dibs.several:"
+"""What the value of a lock begins with that several hold."""
+
+OURS = ("dibs:", SEVERAL.decode())
 """What the value of every lock of ours begins with: of one that one holds, or several."""
+
+ANSWERS = {b"held": None, b"taken": LossReason.TAKEN, b"evicted": LossReason.EVICTED}
+"""What a script says of the one who ends something: it was held until now, or why not."""
 
 
 class Value(NamedTuple):
@@ -19,6 +27,11 @@ class Value(NamedTuple):
     fence: int
     since_us: int
     facts: str
+
+
+def ms(ttl: float) -> int:
+    """A ttl as Redis takes it; never shorter than what was asked for."""
+    return math.ceil(ttl * 1000)
 
 
 def quoted(token: str) -> str:
