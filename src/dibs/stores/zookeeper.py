@@ -22,6 +22,7 @@ from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 from dibs.stores.zookeeper_endings import Endings
 from dibs.stores.zookeeper_paths import Paths
 from dibs.stores.zookeeper_places import Places
+from dibs.stores.zookeeper_proof import Proofs
 from dibs.stores.zookeeper_sessions import Sessions
 
 
@@ -85,6 +86,7 @@ class ZooKeeperStore(Store):
         self._sessions = Sessions(self._source, self._runtime, self._endings.ring)
         ring, private = self._endings.ring, self._source.private
         self._places = Places(self._sessions, self._paths, self._runtime, ring, private=private)
+        self._proofs = Proofs(self._places, self._runtime)
         weakref.finalize(self, _abandon, self._endings, self._sessions).atexit = False
 
     def __repr__(self) -> str:
@@ -105,7 +107,7 @@ class ZooKeeperStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """Let a quorum say that the nodes are there."""
-        return await self._places.renew(claims, self._runtime.now() + within)
+        return await self._proofs.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Delete the node."""

@@ -1,4 +1,4 @@
-"""What one client has in its sessions: taking a place in line, proving that it is still there, giving it back.
+"""What one client has in its sessions: taking a place in line, learning that it is lost, giving it back.
 
 A server that is cut off from the others may answer reads for a while, and must not let anybody hold what the others
 have given to the next. So a node is created, and a lease extended, by a write, which takes a quorum; and whose turn it
@@ -19,7 +19,6 @@ from dibs.ports.zookeeper_requests import (
     Request,
     SessionEnded,
     catch_up,
-    check,
     children,
     container,
     create,
@@ -31,19 +30,14 @@ from dibs.ports.zookeeper_requests import (
     write,
 )
 from dibs.runtime import Runtime
-from dibs.stores.store import Ask, Busy, Claim, Grant, settled
+from dibs.stores.store import Ask, Busy, Claim, Grant
 from dibs.stores.zookeeper_facts import broken, holder
 from dibs.stores.zookeeper_paths import Paths, in_line
 from dibs.stores.zookeeper_place import Place
 from dibs.stores.zookeeper_sessions import Sessions, lease_of
 
-Answer = LossReason | StoreUnavailable | None
-
 UNTIL_CALLED = 5.0
 """Seconds after which a waiter asks again: it need not, the end of the one ahead calls it."""
-
-BATCH = 200
-"""Leases that are renewed by one request: with the longest names it has two thirds of what a server accepts."""
 
 GLANCE = 0.002
 """Seconds between two looks whether a place is free of who looks after it right now."""
@@ -215,59 +209,21 @@ class Places:
         above = [*(lasting(path, private=False) for path in folders), lasting(base, private=private)]
         return [*above, container(self._paths.space, private=private), own]
 
-    # --- renewing ----------------------------------------------------------------------------------------------
-
-    async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
-        """One request for all that are in one session."""
-        answers: list[Answer] = [None] * len(claims)
-        by_session: dict[Session, list[int]] = {}
-        for index, claim in enumerate(claims):
-            place = self._held(claim)
-            if place is None:
-                answers[index] = self.reasons.get(claim.token, LossReason.TAKEN)
-            else:
-                by_session.setdefault(place.session, []).append(index)
-        for session, indexes in by_session.items():
-            for begin in range(0, len(indexes), BATCH):
-                part = indexes[begin : begin + BATCH]
-                found = await self._prove(session, [claims[index] for index in part], until)
-                for index, answer in zip(part, found, strict=True):
-                    answers[index] = answer
-        return settled(answers)
+    # --- losing ------------------------------------------------------------------------------------------------
 
     def node(self, claim: Claim) -> str:
         """The path of its node; `LeaseLost` if it is known to be over."""
-        place = self._held(claim)
+        place = self.held(claim)
         if place is None:
             raise LeaseLost(claim.name, claim.fence, self.reasons.get(claim.token, LossReason.TAKEN))
         return place.node
 
-    def _held(self, claim: Claim) -> Place | None:
+    def held(self, claim: Claim) -> Place | None:
+        """The place that *claim* names; None if it is over, as far as is known."""
         place = self.all.get(claim.token)
         if place is None or not place.granted or place.left:
             return None
         return place if (place.name, place.fence) == (claim.name, claim.fence) else None
-
-    async def _prove(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
-        """The leader says with a quorum that all their nodes are there, or which are not."""
-        places = [self.all[claim.token] for claim in claims]
-        try:
-            [proof] = sure(await session.ask(until, together(*(check(place.node) for place in places))))
-            if all(each is True for each in proof):
-                for place, claim in zip(places, claims, strict=True):
-                    place.ends_at = max(place.ends_at, self._runtime.now() + claim.ttl)
-                return [None] * len(claims)
-            nodes = sure(await session.ask(until, *(read(place.node) for place in places)))
-            answers: list[Answer] = [
-                await self._lost(place, until) if node is No.NODE else None
-                for place, node in zip(places, nodes, strict=True)
-            ]
-        except SessionEnded:
-            return [LossReason.SESSION_ENDED] * len(claims)
-        except StoreUnavailable as error:
-            return [error] * len(claims)
-        rest = iter(await self._prove(session, [c for c, a in zip(claims, answers, strict=True) if a is None], until))
-        return [next(rest) if answer is None else answer for answer in answers]
 
     async def mind(self, session: Session, places: Sequence[Place], until: float) -> dict[Place, LossReason]:
         """Let the end of each node call us from now on; tell which have ended already, and why."""
@@ -280,10 +236,11 @@ class Places:
             if isinstance(node, StoreUnavailable):
                 place.minded = False
             if node is No.NODE and not place.left:  # what we have once seen there, no server shows as not yet there
-                lost[place] = await self._lost(place, until)
+                lost[place] = await self.lost(place, until)
         return lost
 
-    async def _lost(self, place: Place, until: float) -> LossReason:
+    async def lost(self, place: Place, until: float) -> LossReason:
+        """The node of *place* is gone: nothing is left of it here, but why."""
         reason = await self._why(place, until)
         self.drop(place)
         self.remember(place.token, reason)
