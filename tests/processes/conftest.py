@@ -9,6 +9,8 @@ import pytest
 
 from .stage import Stage
 
+pytest.register_assert_rewrite("processes.ordeal")  # so that what it asserts is explained as in a test
+
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:

@@ -8,7 +8,6 @@ then; ``DIBS_TORTURE_GRANTS=10000`` has so many, and kills it, which takes a qua
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,17 +18,16 @@ from servers.consul import ConsulServer
 from servers.process import until
 
 from .consul_nemesis import ConsulNemesis
-from .redis_toiler import NAMES
-from .tally import Tally
-from .test_nemesis import facts
-from .test_redis_nemesis import (
-    Ordeal,
+from .ordeal import (
+    WORKERS,
     fences_are_unique_and_rise,
+    go_through,
     no_acknowledged_update_is_lost,
-    summary,
+    threads_and_connections_are_gone,
 )
+from .redis_toiler import NAMES
 
-WORKERS, TTL = 8, 0.5
+TTL = 0.5
 
 GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "300"))
 
@@ -49,23 +47,15 @@ def test_eight_processes_survive_all_that_happens_to_them_and_to_their_server(
 ) -> None:
     """Fences are unique and rise, no acknowledged update is lost, and nothing but the fences stays anywhere."""
     server = start_consul(alone=False, config={"bootstrap_expect": 1})
-    for name in NAMES:
-        (tmp_path / name).mkdir()
-        Tally(tmp_path / name).create()
     nemesis = ConsulNemesis(server, tmp_path, TTL, WORKERS, deadly=DEADLY)
-    began = time.monotonic()
-    with nemesis.at_work():
-        nemesis.work(GRANTS, PATIENCE)
-        nemesis.end()
-        assert nemesis.proxy.connections == 0
-    ordeal = Ordeal(tmp_path, nemesis, list(facts(tmp_path)), time.monotonic() - began)
-    print("\n".join(summary(ordeal)))
+    ordeal = go_through(nemesis, tmp_path, GRANTS, PATIENCE)
 
+    assert ordeal.connections == 0
     for name in NAMES:
         fences_are_unique_and_rise(ordeal, name)
         no_acknowledged_update_is_lost(ordeal, name)
     only_fences_stay(server)
-    threads_and_connections_are_gone(ordeal)
+    threads_and_connections_are_gone(ordeal, threads=MOST_THREADS, descriptors=MOST_DESCRIPTORS)
 
 
 def only_fences_stay(server: ConsulServer) -> None:
@@ -75,13 +65,3 @@ def only_fences_stay(server: ConsulServer) -> None:
             client.lock(name).acquire(timeout=5).release()
     until(lambda: server.sessions() == [], "the sessions of the dead have ended")
     assert sorted(server.kept()) == [f"{server.root}/default/{name}/.last" for name in NAMES]
-
-
-def threads_and_connections_are_gone(ordeal: Ordeal) -> None:
-    """For each worker that lived to the end."""
-    ends = ordeal.reported(what="ended")
-    assert len(ends) == WORKERS
-    for end in ends:
-        assert end["after"] == end["before"]
-        assert end["busy"]["threads"] <= end["before"]["threads"] + MOST_THREADS
-        assert end["busy"]["descriptors"] <= end["before"]["descriptors"] + MOST_DESCRIPTORS

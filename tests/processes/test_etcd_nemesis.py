@@ -7,7 +7,6 @@ By default there are some hundreds of grants; ``DIBS_TORTURE_GRANTS=10000`` has 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +17,16 @@ from servers.etcd import EtcdServer
 from servers.process import until
 
 from .etcd_nemesis import EtcdNemesis
+from .ordeal import (
+    WORKERS,
+    fences_are_unique_and_rise,
+    go_through,
+    no_acknowledged_update_is_lost,
+    threads_and_connections_are_gone,
+)
 from .redis_toiler import NAMES
-from .tally import Tally
-from .test_nemesis import facts
-from .test_redis_nemesis import Ordeal, fences_are_unique_and_rise, no_acknowledged_update_is_lost, summary
 
-WORKERS, TTL = 8, 0.5
+TTL = 0.5
 
 GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "200"))
 
@@ -42,23 +45,15 @@ def test_eight_processes_survive_all_that_happens_to_them_and_to_their_server(
     server: EtcdServer, tmp_path: Path
 ) -> None:
     """Fences are unique and rise, no acknowledged update is lost, and there is no key and no lease in the end."""
-    for name in NAMES:
-        (tmp_path / name).mkdir()
-        Tally(tmp_path / name).create()
     nemesis = EtcdNemesis(server, tmp_path, TTL, WORKERS)
-    began = time.monotonic()
-    with nemesis.at_work():
-        nemesis.work(GRANTS, PATIENCE)
-        nemesis.end()
-        assert nemesis.proxy.connections == 0
-    ordeal = Ordeal(tmp_path, nemesis, list(facts(tmp_path)), time.monotonic() - began)
-    print("\n".join(summary(ordeal)))
+    ordeal = go_through(nemesis, tmp_path, GRANTS, PATIENCE)
 
+    assert ordeal.connections == 0
     for name in NAMES:
         fences_are_unique_and_rise(ordeal, name)
         no_acknowledged_update_is_lost(ordeal, name)
     nothing_stays(server)
-    threads_and_connections_are_gone(ordeal)
+    threads_and_connections_are_gone(ordeal, threads=1, descriptors=4)
 
 
 def nothing_stays(server: EtcdServer) -> None:
@@ -67,13 +62,3 @@ def nothing_stays(server: EtcdServer) -> None:
         for name in NAMES:
             client.lock(name).acquire(timeout=10).release()
     until(lambda: server.keys_under() == [] and server.leases() == [], "no key and no lease is left")
-
-
-def threads_and_connections_are_gone(ordeal: Ordeal) -> None:
-    """For each worker that lived to the end."""
-    ends = ordeal.reported(what="ended")
-    assert len(ends) == WORKERS
-    for end in ends:
-        assert end["after"] == end["before"]
-        assert end["busy"]["threads"] <= end["before"]["threads"] + 1
-        assert end["busy"]["descriptors"] <= end["before"]["descriptors"] + 4
