@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import http.client
-import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
-import dibs
-import dibs.aio
-from consul_server import HOST
-from etcd_locks import InLoop
-
-Guard = Callable[[], AbstractContextManager[object]]
+import http_locks
+from http_locks import Guard, dibs_async_guard, dibs_guard, over_http_client, over_httpx
+from server import HOST
 
 BARE, BARE_HTTPX = "bare ?acquire + ?release, http.client", "the same, httpx2"
 DIBS, DIBS_ASYNC = "dibs consul:", "dibs consul:, async"
@@ -28,7 +21,7 @@ PEERS = {CONSULOCK: "consulock", BARE_HTTPX: "httpx2"}
 
 def present(kinds: Sequence[str]) -> list[str]:
     """Those that can be measured here."""
-    return [kind for kind in kinds if kind not in PEERS or importlib.util.find_spec(PEERS[kind]) is not None]
+    return http_locks.present(kinds, PEERS)
 
 
 class Bare:
@@ -53,49 +46,21 @@ def opened(kind: str, port: int) -> Iterator[Guard]:
 
 
 def _bare(port: int, stack: contextlib.ExitStack) -> Guard:
-    connection = http.client.HTTPConnection(HOST, port)
-    stack.callback(connection.close)
-
-    def put(path: str, body: bytes) -> bytes:
-        connection.request("PUT", path, body)
-        return connection.getresponse().read()
-
-    bare = Bare(put)
+    bare = Bare(over_http_client("PUT", f"{HOST}:{port}", stack))
     return lambda: bare
 
 
 def _bare_httpx(port: int, stack: contextlib.ExitStack) -> Guard:
-    import httpx2  # noqa: PLC0415 - may be missing
-
-    client = stack.enter_context(httpx2.Client(base_url=f"http://{HOST}:{port}", trust_env=False))
-    bare = Bare(lambda path, body: client.put(path, content=body).content)
+    bare = Bare(over_httpx("PUT", f"{HOST}:{port}", stack))
     return lambda: bare
 
 
 def _dibs(port: int, stack: contextlib.ExitStack) -> Guard:
-    lock = stack.enter_context(dibs.connect(f"consul://{HOST}:{port}")).lock("x")
-    return lambda: lock
+    return dibs_guard(f"consul://{HOST}:{port}", stack)
 
 
 def _dibs_async(port: int, stack: contextlib.ExitStack) -> Guard:
-    runner = stack.enter_context(asyncio.Runner())
-
-    async def connect() -> dibs.aio.Client:
-        return dibs.aio.connect(f"consul://{HOST}:{port}")
-
-    client = runner.run(connect())
-    stack.callback(lambda: runner.run(client.close()))
-    lock = client.lock("x")
-    held: list[dibs.aio.Lease] = []
-
-    async def enter() -> None:
-        held.append(await lock.acquire())
-
-    async def leave() -> None:
-        await held.pop().release()
-
-    guard = InLoop(runner, enter, leave)
-    return lambda: guard
+    return dibs_async_guard(f"consul://{HOST}:{port}", stack)
 
 
 class Acquired:

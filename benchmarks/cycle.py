@@ -20,12 +20,12 @@ from locks import (
     MITHRIL,
     PORTALOCKER,
     Bare,
-    Guard,
     missing,
     opened,
 )
 from page import Aim, Answer, micros, table, times
-from rounds import Scale, interleaved, median, ratio, timed
+from rounds import Scale, interleaved, median, ratio
+from uncontended import block
 
 AIM = 2.0
 
@@ -40,21 +40,13 @@ def measure(folder: Path, scale: Scale) -> Answer:
         guards = {kind: stack.enter_context(opened(kind, folder, "x")) for kind in BLOCKING if kind not in missing()}
         runner = stack.enter_context(asyncio.Runner())
         clients = stack.enter_context(_in_loop(runner, folder))
-        blocks: dict[str, Block] = {kind: _blocking(guard, scale.seconds) for kind, guard in guards.items()}
+        blocks: dict[str, Block] = {kind: block(guard, scale.seconds) for kind, guard in guards.items()}
         blocks |= {kind: _async(runner, lock, scale.seconds) for kind, lock in clients.items()}
-        for block in blocks.values():
-            block()
+        for first in blocks.values():
+            first()
         gc.freeze()  # what the libraries are made of is not looked through again for each of the others
         found = interleaved(blocks, scale.rounds)
     return _answer(found)
-
-
-def _blocking(guard: Guard, seconds: float) -> Block:
-    def cycle() -> None:
-        with guard():
-            pass
-
-    return lambda: timed(cycle, seconds)
 
 
 AsyncGuard = Callable[[], contextlib.AbstractAsyncContextManager[object]]

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
-import importlib.util
 import json
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
-import dibs
-import dibs.aio
-from etcd_server import HOST
-
-Guard = Callable[[], AbstractContextManager[object]]
+import http_locks
+from http_locks import Guard, InLoop, dibs_async_guard, dibs_guard, over_http_client, over_httpx
+from server import HOST
 
 BARE, BARE_HTTPX = "bare transaction + delete, http.client", "the same, httpx2"
 DIBS, DIBS_ASYNC = "dibs etcd:", "dibs etcd:, async"
@@ -29,7 +24,7 @@ PEERS = {ETCD3GW: "etcd3gw", AETCD: "aetcd", TOOZ: "tooz", BARE_HTTPX: "httpx2"}
 
 def present(kinds: Sequence[str]) -> list[str]:
     """Those that can be measured here."""
-    return [kind for kind in kinds if kind not in PEERS or importlib.util.find_spec(PEERS[kind]) is not None]
+    return http_locks.present(kinds, PEERS)
 
 
 class Bare:
@@ -59,62 +54,21 @@ def opened(kind: str, port: int) -> Iterator[Guard]:
 
 
 def _bare(port: int, stack: contextlib.ExitStack) -> Guard:
-    connection = http.client.HTTPConnection(HOST, port)
-    stack.callback(connection.close)
-
-    def post(path: str, body: bytes) -> bytes:
-        connection.request("POST", path, body)
-        return connection.getresponse().read()
-
-    bare = Bare(post)
+    bare = Bare(over_http_client("POST", f"{HOST}:{port}", stack))
     return lambda: bare
 
 
 def _bare_httpx(port: int, stack: contextlib.ExitStack) -> Guard:
-    import httpx2  # noqa: PLC0415 - may be missing
-
-    client = stack.enter_context(httpx2.Client(base_url=f"http://{HOST}:{port}", trust_env=False))
-    bare = Bare(lambda path, body: client.post(path, content=body).content)
+    bare = Bare(over_httpx("POST", f"{HOST}:{port}", stack))
     return lambda: bare
 
 
 def _dibs(port: int, stack: contextlib.ExitStack) -> Guard:
-    lock = stack.enter_context(dibs.connect(f"etcd://{HOST}:{port}")).lock("x")
-    return lambda: lock
-
-
-class InLoop:
-    """An async lock, entered from blocking code: the loop is turned here, which costs some µs."""
-
-    def __init__(self, runner: asyncio.Runner, enter: Callable[[], Any], leave: Callable[[], Any]) -> None:
-        self._run, self._enter, self._leave = runner.get_loop().run_until_complete, enter, leave
-
-    def __enter__(self) -> None:
-        self._run(self._enter())
-
-    def __exit__(self, *error: object) -> None:
-        self._run(self._leave())
+    return dibs_guard(f"etcd://{HOST}:{port}", stack)
 
 
 def _dibs_async(port: int, stack: contextlib.ExitStack) -> Guard:
-    runner = stack.enter_context(asyncio.Runner())
-
-    async def connect() -> dibs.aio.Client:
-        return dibs.aio.connect(f"etcd://{HOST}:{port}")
-
-    client = runner.run(connect())
-    stack.callback(lambda: runner.run(client.close()))
-    lock = client.lock("x")
-    held: list[dibs.aio.Lease] = []
-
-    async def enter() -> None:
-        held.append(await lock.acquire())
-
-    async def leave() -> None:
-        await held.pop().release()
-
-    guard = InLoop(runner, enter, leave)
-    return lambda: guard
+    return dibs_async_guard(f"etcd://{HOST}:{port}", stack)
 
 
 def _etcd3gw(port: int, stack: contextlib.ExitStack) -> Guard:

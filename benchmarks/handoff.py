@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import time
-from multiprocessing.connection import Connection
+import functools
 from pathlib import Path
 
-from crew import partner
+import passing
 from locks import DIBS, DIBS_ASYNC, FASTENERS, FILELOCK, FLOCK, MITHRIL, PATIENT, PORTALOCKER, missing, opened
 from page import Aim, Answer, millis, table, times
-from rounds import Scale, interleaved, median, percentile, ratio, together
+from rounds import Scale, percentile, together
 
 AIM = 0.003
 
@@ -23,14 +21,15 @@ KINDS = [FLOCK, DIBS, DIBS_ASYNC, FILELOCK, FASTENERS, PORTALOCKER, MITHRIL, PAT
 def measure(folder: Path, scale: Scale) -> Answer:
     """One holder, one waiter."""
     count = 5 if scale.quick else 20
-    runs = {kind: lambda kind=kind: handoffs(kind, folder, count) for kind in KINDS if kind not in missing()}
-    found = interleaved(runs, scale.rounds if scale.quick else 5)
-    middle = {kind: [median(took) for took in rounds] for kind, rounds in found.items()}
+    kinds = [kind for kind in KINDS if kind not in missing()]
+    rounds = scale.rounds if scale.quick else 5
+    found = passing.passed(functools.partial(opened, name="name"), kinds, folder, count, rounds, HELD)
+    over = passing.over_one(found, FLOCK)
     everything = {kind: together(rounds) for kind, rounds in found.items()}
     rows = [
         [
             kind,
-            times(ratio(middle[kind], middle[FLOCK])),
+            times(over[kind]),
             millis(percentile(took, 0.5)),
             millis(percentile(took, 0.99)),
             millis(max(took)),
@@ -41,35 +40,3 @@ def measure(folder: Path, scale: Scale) -> Answer:
     aim = Aim("hand-off to a waiter in another process, p50", f"< {AIM * 1e3:g} ms", f"{millis(p50)} ms", p50 < AIM)
     head = [f"hand-off, {len(everything[DIBS])} each", "p50 ratio", "p50, ms", "p99, ms", "worst, ms"]
     return Answer([table(head, rows)], [aim])
-
-
-def handoffs(kind: str, folder: Path, count: int) -> list[float]:
-    """Hand the lock over *count* times; the seconds it took."""
-    took = []
-    waiter = partner(wait_again_and_again, kind, folder)
-    with opened(kind, folder, "name") as guard:
-        waiter.recv()
-        for _ in range(count):
-            with guard():
-                waiter.send(True)
-                waiter.recv()  # it asks now
-                time.sleep(random.uniform(*HELD))
-                released_at = time.monotonic()
-            took.append(waiter.recv() - released_at)
-            waiter.recv()  # and has given it back
-    waiter.send(False)
-    return took
-
-
-def wait_again_and_again(holder: Connection, kind: str, folder: Path) -> None:
-    """Ask for the lock when the holder says so, and tell when it came."""
-    with opened(kind, folder, "name") as guard:
-        with guard():
-            pass
-        holder.send("ready")
-        while holder.recv():
-            holder.send("asking")
-            with guard():
-                got_it_at = time.monotonic()
-            holder.send(got_it_at)
-            holder.send("free")

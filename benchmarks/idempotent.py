@@ -13,7 +13,7 @@ from pathlib import Path
 import dibs
 import postgres_server
 import redis_server
-from page import Aim, Answer, micros, table, times
+from page import Answer, at_most, micros, table, times
 from postgres_server import PostgresServer
 from redis_server import Plain, RedisServer
 from rounds import Scale, interleaved, median, ratio, timed
@@ -55,7 +55,7 @@ def measure(folder: Path, scale: Scale) -> Answer:
     ]
     head = ["one call, nobody else has the key", "first, ratio", "first, µs", "repeated, ratio", "repeated, µs"]
     aims = [
-        Aim(f"{what} call, {store}, over the bare statements", f"≤ {AIM[what]:g}×", times(found), found <= AIM[what])
+        at_most(f"{what} call, {store}, over the bare statements", AIM[what], found)
         for (store, what), found in over.items()
     ]
     return Answer([table(head, rows)], aims)

@@ -24,6 +24,11 @@ class Aim(NamedTuple):
     met: bool
 
 
+def at_most(what: str, most: float, ratio: float) -> Aim:
+    """That something takes not more than *most* times its floor."""
+    return Aim(what, f"≤ {most:g}×", times(ratio), ratio <= most)
+
+
 class Answer(NamedTuple):
     """What came out of one question."""
 

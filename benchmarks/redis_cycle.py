@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from page import Aim, Answer, micros, table, times
+from page import Aim, Answer, at_most, micros, table, times
 from redis_locks import (
     COREDIS,
     DIBS,
@@ -114,7 +114,7 @@ def _aims(middle: Mapping[str, list[float]]) -> list[Aim]:
     pairs = [(DIBS, REDIS_PY, 0.5), (DIBS, RAW, 2.0), (DIBS_ASYNC, REDIS_ASYNCIO, 0.5)]
     found = [(mine, other, limit, _over(middle, mine, other)) for mine, other, limit in pairs]
     return [
-        Aim(f"acquire + release on one core: {mine}, over {other}", f"≤ {limit:g}×", times(over), over <= limit)
+        at_most(f"acquire + release on one core: {mine}, over {other}", limit, over)
         for mine, other, limit, over in found
     ]
 

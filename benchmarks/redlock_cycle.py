@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dibs
-from page import Aim, Answer, micros, millis, table, times
+from page import Aim, Answer, at_most, micros, millis, table, times
 from redis_floors import FREE, TAKE
 from redis_server import HOST, Plain, RedisServer, encoded
 from rounds import Scale, interleaved, median, percentile, ratio, timed, together
@@ -209,4 +209,4 @@ def _answer(found: Mapping[str, list[list[float]]], hung: Mapping[str, list[list
 
 
 def _below(what: str, value: float, limit: float) -> Aim:
-    return Aim(f"acquire + release on five nodes, {what}", f"≤ {limit:g}×", times(value), value <= limit)
+    return at_most(f"acquire + release on five nodes, {what}", limit, value)

@@ -6,11 +6,13 @@ A full run takes forty minutes and writes docs/benchmarks.md; a quick one only p
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import consul_server
@@ -48,6 +50,15 @@ ZOOKEEPER = ["zookeeper"]
 EVERYWHERE = ["idempotent", "election"]
 """About several stores, of which it leaves out those that are not there."""
 
+NEEDS: list[tuple[str, Callable[[], object], list[str]]] = [
+    ("redis-server", redis_server.program, [*REDIS, *REDLOCK]),
+    ("postgres", functools.partial(postgres_server.program, "postgres"), POSTGRES),
+    ("etcd", etcd_server.program, ETCD),
+    ("consul", consul_server.program, CONSUL),
+    ("ZooKeeper", zookeeper_server.is_there, ZOOKEEPER),
+]
+"""Servers, how it is found out whether they are here, and what cannot be asked without them."""
+
 QUESTIONS = [*EMBEDDED, *REDIS, *REDLOCK, *POSTGRES, *ETCD, *CONSUL, *ZOOKEEPER, *EVERYWHERE]
 
 
@@ -64,21 +75,10 @@ def main() -> None:
             parser.error(f"there is no question {question!r}; there are {', '.join(QUESTIONS)}")
     if missing():
         print(f"not installed, and therefore not measured: {', '.join(missing())}", file=sys.stderr)
-    if redis_server.program() is None:
-        print(f"there is no redis-server, so these are left out: {', '.join(REDIS)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in [*REDIS, *REDLOCK]]
-    if postgres_server.program("postgres") is None:
-        print(f"there is no postgres, so this is left out: {', '.join(POSTGRES)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in POSTGRES]
-    if etcd_server.program() is None:
-        print(f"there is no etcd, so this is left out: {', '.join(ETCD)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in ETCD]
-    if consul_server.program() is None:
-        print(f"there is no consul, so this is left out: {', '.join(CONSUL)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in CONSUL]
-    if not zookeeper_server.is_there():
-        print(f"there is no ZooKeeper, so this is left out: {', '.join(ZOOKEEPER)}", file=sys.stderr)
-        chosen = [question for question in chosen if question not in ZOOKEEPER]
+    for server, is_there, questions in NEEDS:
+        if not is_there():
+            print(f"there is no {server}, so this is left out: {', '.join(questions)}", file=sys.stderr)
+            chosen = [question for question in chosen if question not in questions]
     for question in chosen:
         ask(question, quick=args.quick)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import gc
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import dibs
-from page import Aim, Answer, micros, millis, table, times
-from passing import handoffs
-from rounds import Scale, interleaved, median, percentile, ratio, timed, together
-from zookeeper_locks import BARE, DIBS, KAZOO, KINDS, TOOZ, Guard, opened
+import passing
+import uncontended
+from page import Aim, Answer, at_most, table
+from rounds import Scale, ratio
+from zookeeper_locks import BARE, DIBS, KAZOO, KINDS, TOOZ, opened
 from zookeeper_server import ZooKeeperServer
 
 CYCLE_AIM, KAZOO_AIM, CROWD_AIM = 1.5, 1.0, 8.0
@@ -33,49 +31,18 @@ def measure(_folder: Path, scale: Scale) -> Answer:
 
 def _cycles(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:
     """Take a free lock and give it back."""
-    with contextlib.ExitStack() as stack:
-        guards = {kind: stack.enter_context(opened(kind, server.port)) for kind in KINDS}
-        blocks = {kind: _block(guard, scale.seconds) for kind, guard in guards.items()}
-        for block in blocks.values():
-            block()
-        gc.freeze()
-        found = interleaved(blocks, scale.rounds)
-    middle = {kind: [median(took) for took in rounds] for kind, rounds in found.items()}
+    middle = uncontended.cycles(opened, KINDS, server.port, scale)
     over = {kind: ratio(middle[kind], middle[BARE]) for kind in KINDS}
-    rows = [[kind, times(over[kind]), micros(median(middle[kind]))] for kind in KINDS]
-    aim = Aim(
-        "acquire + release over bare create + delete", f"≤ {CYCLE_AIM:g}×", times(over[DIBS]), over[DIBS] <= CYCLE_AIM
-    )
-    return table(["acquire + release in ZooKeeper", "ratio to the floor", "median, µs"], rows), aim
-
-
-def _block(guard: Guard, seconds: float) -> Callable[[], list[float]]:
-    def cycle() -> None:
-        with guard():
-            pass
-
-    return lambda: timed(cycle, seconds)
+    aim = at_most("acquire + release over bare create + delete", CYCLE_AIM, over[DIBS])
+    return uncontended.shown("ZooKeeper", KINDS, middle, over), aim
 
 
 def _handoffs(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:
     """From a release in one process until a waiter in another has the lock."""
-    count = 10 if scale.quick else 30
-    kinds = [DIBS, KAZOO, TOOZ]
-    found = interleaved(
-        {kind: functools.partial(handoffs, functools.partial(opened, kind, server.port), count) for kind in kinds},
-        scale.rounds,
-    )
-    middle = {kind: [median(took) for took in rounds] for kind, rounds in found.items()}
-    over = {kind: ratio(middle[kind], middle[KAZOO]) for kind in kinds}
-    every = {kind: together(rounds) for kind, rounds in found.items()}
-    rows = [
-        [kind, times(over[kind]), millis(percentile(took, 0.5)), millis(percentile(took, 0.99))]
-        for kind, took in every.items()
-    ]
-    what = "hand-off to a waiter in another process, p50 over kazoo Lock"
-    aim = Aim(what, f"≤ {KAZOO_AIM:g}×", times(over[DIBS]), over[DIBS] <= KAZOO_AIM)
-    head = [f"hand-off in ZooKeeper, {len(every[DIBS])} each", "p50 ratio to kazoo", "p50, ms", "p99, ms"]
-    return table(head, rows), aim
+    found = passing.passed(opened, [DIBS, KAZOO, TOOZ], server.port, 10 if scale.quick else 30, scale.rounds)
+    over = passing.over_one(found, KAZOO)
+    aim = at_most("hand-off to a waiter in another process, p50 over kazoo Lock", KAZOO_AIM, over[DIBS])
+    return passing.shown_over_one("ZooKeeper", found, over, " to kazoo"), aim
 
 
 def _crowds(server: ZooKeeperServer, scale: Scale) -> tuple[str, Aim]:
