@@ -21,11 +21,18 @@ HOST = "127.0.0.1"
 TICK_MS = 100
 """The unit of time of the servers: a session is at least two of them, and its end is seen up to one late."""
 
-JARS = ["zookeeper*", "slf4j-*", "log4j-1.2*", "netty*", "commons-*", "metrics-core*", "snappy*", "jackson-*"]
+JARS = ["zookeeper*", "slf4j-api*", "slf4j-simple*", "netty*", "commons-*", "metrics-core*", "snappy*", "jackson-*"]
+
+SYSTEM = Path("/usr/share/java")
+"""Where the jars are that were there before, when the server is unpacked into a folder of ours."""
+
+LOG_HEADER = 16
+"""Bytes without which a file of the transaction log is none."""
 
 FAST = {
     "zookeeper.admin.enableServer": "false",
     "zookeeper.preAllocSize": "128",
+    "org.slf4j.simpleLogger.defaultLogLevel": "warn",
 }
 
 
@@ -50,7 +57,9 @@ class ZooKeeperServer:
         tidy: bool = False,
     ) -> None:
         self._java, home = program("java"), Path(program("zkServer.sh").path).parents[2] / "java"
-        self._jars = [str(jar) for pattern in JARS for jar in home.glob(f"{pattern}.jar")]
+        self._jars = [
+            str(jar) for pattern in JARS for folder in (home, SYSTEM) for jar in folder.glob(f"{pattern}.jar")
+        ]
         self._temporary = tempfile.TemporaryDirectory(prefix="dibs-zookeeper-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
         self._port = Port()
@@ -99,6 +108,7 @@ class ZooKeeperServer:
     def begin(self) -> Self:
         """Start its process, with the data that is there, and do not wait."""
         self._write_config()
+        self._drop_empty_logs()
         small = ["-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         properties = [f"-D{name}={value}" for name, value in self._properties.items()]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -187,6 +197,12 @@ class ZooKeeperServer:
         (self.folder / "data").mkdir(exist_ok=True)
         (self.folder / "data" / "myid").write_text(str(self._number), encoding="utf-8")
         (self.folder / "zoo.cfg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _drop_empty_logs(self) -> None:
+        """Do what its operator has to: killed when it began a log, it does not start with it (ZOOKEEPER-2332)."""
+        for log in self.folder.glob("data/version-2/log.*"):
+            if log.stat().st_size < LOG_HEADER:
+                log.unlink()
 
     def _tls_lines(self, tls: Certificates) -> list[str]:
         store = self.folder / "server.pem"
