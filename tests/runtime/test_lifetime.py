@@ -30,10 +30,12 @@ def test_nobody_is_kept_alive() -> None:
 
 
 def test_the_forgotten_do_not_pile_up() -> None:
+    gc.collect()
+    before = len(lifetime._forked)  # servers of other tests with a name of their own, which stay
     for _ in range(1000):
         lifetime.after_fork(Told().tell)
     gc.collect()
-    assert len(lifetime._forked) < 500
+    assert len(lifetime._forked) <= before
 
 
 def test_each_is_told_once() -> None:

@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+import pytest
+
 from dibs.runtime import Runtime, run
 from dibs.runtime.asyncio import AsyncioRuntime
 from dibs.runtime.scheduler import Scheduler
@@ -86,7 +88,8 @@ class Simulated:
         finally:
             self._scheduler.close()
         for error in errors:
-            error.add_note(f"simulated with DIBS_SIM_SEED={self._seed}")
+            if not isinstance(error, pytest.skip.Exception):
+                error.add_note(f"simulated with DIBS_SIM_SEED={self._seed}")
             raise error
 
 
