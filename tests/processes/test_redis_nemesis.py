@@ -1,8 +1,8 @@
-"""Eight processes that take locks in a Redis server, while they, their connections and the server are stopped, cut and
-killed at random: the fences are right, and behind the fence check nothing is lost.
+"""Eight processes that take locks in a Redis or Valkey server, while they, their connections and the server are
+stopped, cut and killed at random: the fences are right, and behind the fence check nothing is lost.
 
 The server has ``appendfsync always``: with ``everysec`` it may put off the writing itself while an fsync lasts, and
-kill -9 then forgets a grant that was confirmed. By default there are some thousands of grants;
+kill -9 then forgets a grant that was confirmed. By default there is a thousand grants;
 ``DIBS_TORTURE_GRANTS=100000`` has so many, which takes minutes.
 """
 
@@ -31,18 +31,19 @@ from .redis_toiler import NAMES
 
 TTL = 0.5
 
-GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "2000"))
+GRANTS = int(os.environ.get("DIBS_TORTURE_GRANTS", "1000"))
 
 PATIENCE = 40 + GRANTS / 25
 """Seconds."""
 
 
 @pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
 def test_eight_processes_survive_all_that_happens_to_them_and_to_their_server(
-    start_redis: Callable[..., RedisServer], tmp_path: Path
+    start_redis: Callable[..., RedisServer], kind: str, tmp_path: Path
 ) -> None:
     """Fences are unique and rise, no acknowledged update is lost, and nothing but the fences stays anywhere."""
-    server = start_redis(persistence="aof-always")
+    server = start_redis(kind, persistence="aof-always")
     nemesis = RedisNemesis(server, tmp_path, TTL, WORKERS)
     ordeal = go_through(nemesis, tmp_path, GRANTS, PATIENCE)
 

@@ -46,8 +46,6 @@ class TestThree(Contract):
 
 
 class TestFive(Contract):
-    runtimes = ("threads",)  # what depends on the number of nodes is written once, for both
-
     @pytest.fixture
     def url(self, crew: list[RedisServer]) -> str:
         return url_of(crew)
