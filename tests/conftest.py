@@ -6,6 +6,7 @@ empty, running, and with the settings of a new one, whatever the test before did
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import cast
@@ -23,6 +24,12 @@ from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.sentinel import SentinelTrio
 from servers.zookeeper import Ensemble, ZooKeeperServer
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, and let the processes of the tests hear it, also where a shell began us in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
