@@ -473,7 +473,7 @@ def interrupt(number: int) -> Iterator[None]:
     calls = itertools.count()
 
     def trace(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and "/zookeeper_place" in frame.f_code.co_filename and next(calls) == number:
+        if event == "call" and "/stores/zookeeper_" in frame.f_code.co_filename and next(calls) == number:
             raise KeyboardInterrupt
 
     before = sys.gettrace()

@@ -1,7 +1,7 @@
 """Grants leases in ZooKeeper: a node for each attempt, numbered by the ensemble, that ends with the client's session.
 
-The nodes are in `zookeeper_paths`, what is asked when in `zookeeper_places`, how it reaches the ensemble in
-`dibs.ports`.
+The nodes are in `zookeeper_paths`, what is asked when in `zookeeper_taking` and `zookeeper_giving`, how it reaches the
+ensemble in `dibs.ports`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from dibs.stores import zookeeper_view as view
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 from dibs.stores.zookeeper_endings import Endings
+from dibs.stores.zookeeper_giving import Giving
 from dibs.stores.zookeeper_paths import Paths
 from dibs.stores.zookeeper_places import Places
 from dibs.stores.zookeeper_proof import Proofs
 from dibs.stores.zookeeper_sessions import Sessions
+from dibs.stores.zookeeper_taking import Taking
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> ZooKeeperStore:
@@ -84,8 +86,10 @@ class ZooKeeperStore(Store):
     def _begin(self) -> None:
         self._endings = Endings(self._runtime)
         self._sessions = Sessions(self._source, self._runtime, self._endings.ring)
-        ring, private = self._endings.ring, self._source.private
-        self._places = Places(self._sessions, self._paths, self._runtime, ring, private=private)
+        self._places = Places(self._paths, self._runtime, self._endings.ring)
+        private = self._source.private
+        self._taking = Taking(self._places, self._sessions, self._paths, self._runtime, private=private)
+        self._giving = Giving(self._places, self._runtime)
         self._proofs = Proofs(self._places, self._runtime)
         weakref.finalize(self, _abandon, self._endings, self._sessions).atexit = False
 
@@ -102,8 +106,8 @@ class ZooKeeperStore(Store):
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """Create a node and see who is first, in one round trip."""
-        self._endings.watch(self._places)
-        return await self._places.grant(ask, self._runtime.now() + within)
+        self._endings.watch(self._giving)
+        return await self._taking.grant(ask, self._runtime.now() + within)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """Let a quorum say that the nodes are there."""
@@ -111,11 +115,11 @@ class ZooKeeperStore(Store):
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Delete the node."""
-        return await self._places.release(token, self._runtime.now() + within)
+        return await self._giving.release(token, self._runtime.now() + within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait until the node ahead is gone."""
-        await self._places.wait(ask.token, within)
+        await self._taking.wait(ask.token, within)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Delete the holder's node."""

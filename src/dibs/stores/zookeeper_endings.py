@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.ports.zookeeper import Session
 from dibs.runtime import Event, Job, Runtime
+from dibs.stores.zookeeper_giving import Giving
 from dibs.stores.zookeeper_place import Place
 from dibs.stores.zookeeper_places import Places
 
@@ -43,13 +44,13 @@ class Endings:
         if self._bell is not None:
             self._bell.set()
 
-    def watch(self, places: Places) -> None:
-        """Look after *places* until there have been none for a while."""
+    def watch(self, giving: Giving) -> None:
+        """Look after the places of *giving* until there have been none for a while."""
         if self._job is None:
             with self._mutex:
                 if self._job is None and not self._closed:
                     self._bell = self._runtime.event()
-                    self._job = self._runtime.spawn(lambda: self._run(places), "dibs sessions")
+                    self._job = self._runtime.spawn(lambda: self._run(giving), "dibs sessions")
 
     async def close(self) -> None:
         """Stop watching, and wait for that."""
@@ -63,14 +64,14 @@ class Endings:
         self._closed = True
         self.ring()
 
-    async def _run(self, places: Places) -> None:
-        idle = 0
+    async def _run(self, giving: Giving) -> None:
+        places, idle = giving.places, 0
         try:
             while not self._closed and idle < IDLE:
                 await self._nap(places)
                 for place in list(places.all.values()):
                     if not self._closed:
-                        await self._look(places, place)
+                        await self._look(giving, place)
                 await self._mind(places)
                 idle = 0 if places.all else idle + 1
         finally:
@@ -83,17 +84,17 @@ class Endings:
         await self._bell.wait(max(0.01, min([NAP, *ends])))
         self._bell.clear()
 
-    async def _look(self, places: Places, place: Place) -> None:
-        now = self._runtime.now()
+    async def _look(self, giving: Giving, place: Place) -> None:
+        places, now = giving.places, self._runtime.now()
         if place.owner and place.is_over:
             self._session_ended(places, place)
         elif place.is_attended(now):
             return
         elif place.granted and not place.left and place.ends_at <= now:
             places.remember(place.token, LossReason.EXPIRED)
-            await self._delete(places, place)
+            await self._delete(giving, place)
         elif place.left or (not place.granted and place.seen_at + ABSENT <= now):
-            await self._delete(places, place)
+            await self._delete(giving, place)
 
     async def _mind(self, places: Places) -> None:
         """Be told when somebody deletes a node of ours, once it has been held for a while: most are not so long."""
@@ -121,6 +122,6 @@ class Endings:
             places.remember(place.token, LossReason.SESSION_ENDED)
             self._tell(place, LossReason.SESSION_ENDED)
 
-    async def _delete(self, places: Places, place: Place) -> None:
+    async def _delete(self, giving: Giving, place: Place) -> None:
         with contextlib.suppress(StoreUnavailable):  # the next look tries again, until the session has ended
-            await places.release(place.token, self._runtime.now() + STEP)
+            await giving.release(place.token, self._runtime.now() + STEP)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
 from dibs.ports.zookeeper import Session
-from dibs.ports.zookeeper_requests import Replies, SessionEnded
+from dibs.ports.zookeeper_requests import No, Node, Replies, SessionEnded, catch_up, children, read, sure
 from dibs.runtime import Event
 from dibs.stores.store import Ask
 from dibs.stores.zookeeper_facts import attempt
-from dibs.stores.zookeeper_paths import guid
+from dibs.stores.zookeeper_paths import guid, in_line
 
 OVERDUE = 0.5
 """Seconds by which a step may be late on a busy machine."""
@@ -114,6 +114,20 @@ class Place:
         self.node, self.fence, self.owner, self.unsure = path, fence, owner, False
         self.deleting = False
 
+    async def find(self, until: float) -> None:
+        """Look for the node of a request whose answer did not come: it has our guid, and is of our session."""
+        _, names = await self.session.ask(until, catch_up(self.parent), children(self.parent))
+        if isinstance(names, StoreUnavailable):
+            raise names
+        ours = [f"{self.parent}/{name}" for name in in_line([] if names is No.NODE else names)]
+        ours = [path for path in ours if path.startswith(self.prefix)]
+        nodes = sure(await self.session.ask(until, *map(read, ours))) if ours else []
+        for path, node in zip(ours, nodes, strict=True):
+            if isinstance(node, Node) and node.owner not in self.session.ended:
+                self.stands(path, node.fence, node.owner)
+                return
+        self.gone()
+
     def gone(self) -> None:
         """There is no node of ours."""
         self.node, self.unsure = "", False
@@ -126,6 +140,11 @@ class Place:
         """Our own node may be gone, or the connection is. kazoo calls this in its thread."""
         self.minded, self.doubtful = False, True
         self.ring()
+
+    def look_away(self) -> None:
+        """Whatever we watched calls us no more."""
+        if self.watched:
+            self.session.forget(self.watched, self.call)
 
     @property
     def is_over(self) -> bool:
