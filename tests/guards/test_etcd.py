@@ -29,22 +29,24 @@ def test_all_steps_are_done_under_the_condition_or_none() -> None:
     [condition] = body["compare"]
     assert (b64decode(condition["key"]), condition["create_revision"]) == (b"dibs/locks/default/L%2Fx/t1", "9")
     assert [b64decode(step["request_put"]["value"]) for step in body["success"]] == [b"1", b"\xff"]
-    [line] = [step["request_range"] for step in body["failure"]]
+    line, own = [step["request_range"] for step in body["failure"]]
+    assert own["key"] == condition["key"]
     assert (b64decode(line["key"]), b64decode(line["range_end"])) == (
         b"dibs/locks/default/L%2Fx/",
         b"dibs/locks/default/L%2Fx0",
     )
 
 
-def answer(revision: str, *created: str) -> dict[str, Any]:
-    kvs = [{"create_revision": each} for each in created]
-    return {"header": {"revision": revision}, "responses": [{"response_range": {"kvs": kvs} if kvs else {}}]}
+def answer(revision: str, first: str = "", own: str = "") -> dict[str, Any]:
+    found = [{"kvs": [{"create_revision": created}]} if created else {} for created in (first, own)]
+    return {"header": {"revision": revision}, "responses": [{"response_range": it} for it in found]}
 
 
 def test_an_answer_says_whether_the_lease_was_over_and_who_has_the_lock_now() -> None:
     etcd.check(Lease(), {"succeeded": True})
-    etcd.check(Lease(), answer("20", "9"))  # a condition of the caller's own was not met
-    for stale, current in ((answer("20", "12", "15"), 12), (answer("20"), 20)):
+    for first in ("9", "7"):  # or another that has a part of the lock too
+        etcd.check(Lease(), answer("20", first, own="9"))  # a condition of the caller's own was not met
+    for stale, current in ((answer("20", "12"), 12), (answer("20", "7", own="12"), 12), (answer("20"), 20)):
         with pytest.raises(StaleFence) as refused:
             etcd.check(Lease(), stale)
         assert (refused.value.name, refused.value.fence, refused.value.current) == ("L/x", 9, current)

@@ -111,7 +111,7 @@ def test_an_error_inside_a_watch_ends_it(gateway: Callable[[Answers], Gateway]) 
     inside = json.dumps({"error": {"grpc_code": 14, "http_code": 503, "message": "no leader"}})
     etcd = gateway(lambda *_: (200, [created, inside])).open()
     with run(etcd.watch("YQ==", 1, 5.0)) as watch, pytest.raises(StoreUnavailable, match="no leader"):
-        run(watch.ended(5.0))
+        run(watch.told(5.0))
     run(etcd.close())
 
 
@@ -119,7 +119,7 @@ def test_a_watch_of_a_history_that_was_compacted_is_over(gateway: Callable[[Answ
     canceled = json.dumps({"result": {"canceled": True, "compact_revision": "7"}})
     etcd = gateway(lambda *_: (200, [json.dumps({"result": {"created": True}}), canceled])).open()
     with run(etcd.watch("YQ==", 1, 5.0)) as watch:
-        assert run(watch.ended(5.0))
+        assert run(watch.told(5.0)) == set()
     run(etcd.close())
 
 

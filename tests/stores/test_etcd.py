@@ -18,15 +18,14 @@ from cli.processes import Sandbox
 from dibs.core.client import Client
 from dibs.errors import LeaseLost, LossReason, Misuse, OutcomeUnknown, StaleFence, StoreUnavailable
 from dibs.guards import etcd as guarding
-from dibs.ports.etcd import Etcd
 from dibs.ports.http_blocking import BlockingDial, BlockingWire
 from dibs.ports.http_source import Endpoint
-from dibs.stores.etcd import IN_LINE, EtcdStore
+from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd_leases import Leases
 from dibs.stores.etcd_places import Places
+from dibs.stores.etcd_waiting import IN_LINE
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract import StoreContract
-from dibs.testing.contract.suite import Fixtures, Kind
 from dibs.testing.contract.waiting import waiters_are
 from dibs.testing.contract.world import STEP, World
 from dibs.testing.proxy import FaultProxy
@@ -34,6 +33,8 @@ from servers.certificates import Certificates
 from servers.etcd import EtcdServer
 from servers.ports import Port
 from servers.process import until
+
+from .etcd_kind import EtcdKind
 
 Proxied = Callable[[EtcdServer], FaultProxy]
 
@@ -44,35 +45,6 @@ class TestContract(StoreContract):
     @pytest.fixture
     def url(self, etcd_server: EtcdServer) -> str:
         return etcd_server.url
-
-
-class EtcdKind(Kind, Fixtures):
-    """Tests that run in both colours on one server."""
-
-    runtimes = ("threads", "asyncio")
-
-    @pytest.fixture
-    def url(self, etcd_server: EtcdServer) -> str:
-        return etcd_server.url
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each method of etcd is called from now on."""
-    counts = Counter[str]()
-    call, watch = Etcd.call, Etcd.watch
-
-    async def counted_call(self: Etcd, method: str, *rest: Any) -> Any:
-        counts[method] += 1
-        return await call(self, method, *rest)
-
-    async def counted_watch(self: Etcd, *rest: Any) -> Any:
-        counts["watch"] += 1
-        return await watch(self, *rest)
-
-    monkeypatch.setattr(Etcd, "call", counted_call)
-    monkeypatch.setattr(Etcd, "watch", counted_watch)
-    return counts
 
 
 def store_of(world: World, client: Client) -> EtcdStore:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.part import SHARED, UNBOUNDED, Part
 from dibs.stores.etcd_keys import Attempt, Naming, base64
 
 TEXT = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable() or "\0" in text or "/" in text)
@@ -21,7 +23,11 @@ def test_a_key_is_what_people_would_write() -> None:
     assert plain(naming.key("invoice:42", "t1")) == "dibs/locks/default/invoice:42/t1"
     assert plain(naming.key("L/x", "t1")) == "dibs/locks/default/L%2Fx/t1"
     keys = naming.keys("L")
-    assert [plain(key) for key in keys] == ["dibs/locks/default/L/", "dibs/locks/default/L0", "dibs/evicted/default/L"]
+    assert [plain(key) for key in keys[:3]] == [
+        "dibs/locks/default/L/",
+        "dibs/locks/default/L0",
+        "dibs/evicted/default/L",
+    ]
 
 
 @given(TEXT, TEXT, TEXT)
@@ -37,6 +43,16 @@ def test_only_the_attempts_of_a_name_are_in_its_folder(name: str, other: str, to
     inside = b64decode(keys.first) <= b64decode(naming.key(other, token)) < b64decode(keys.end)
     assert inside is (name == other)
     assert not b64decode(keys.first) <= b64decode(Naming(namespace + "x").key(name, token)) < b64decode(keys.end)
+
+
+@pytest.mark.parametrize("part", [None, SHARED, Part(1, 2), Part(1, 2**31 - 2), Part(2, UNBOUNDED)])
+def test_a_key_says_for_which_part_it_is_and_those_that_share_are_next_to_each_other(part: Part | None) -> None:
+    naming = Naming("default")
+    keys, key = naming.keys("L"), naming.key("L", part.token("0f") if part else "0f")
+    assert naming.part(key) == part
+    shares = b64decode(keys.share) <= b64decode(key) < b64decode(keys.share_end)
+    assert shares is (part == SHARED)
+    assert naming.part(base64("dibs/locks/default/L/part-1of2-x/y")) is None
 
 
 @given(TEXT, st.text(max_size=5).filter(str.isprintable), TEXT)

@@ -36,7 +36,12 @@ def guarded(lease: Held, *steps: Json) -> Json:
     folder = b64decode(condition["key"]).rpartition(b"/")[0]
     first = {"sort_order": "ASCEND", "sort_target": "CREATE", "limit": "1", "keys_only": True}
     line = {"key": _base64(folder + b"/"), "range_end": _base64(folder + b"0"), **first}
-    return {"compare": [condition], "success": list(steps), "failure": [{"request_range": line}]}
+    own = {"key": condition["key"], "keys_only": True}  # of those who share a lock, only one is the first
+    return {
+        "compare": [condition],
+        "success": list(steps),
+        "failure": [{"request_range": line}, {"request_range": own}],
+    }
 
 
 def check(lease: Held, answer: Mapping[str, Any]) -> None:
@@ -48,8 +53,8 @@ def check(lease: Held, answer: Mapping[str, Any]) -> None:
     if answer.get("succeeded"):
         return
     try:
-        holders = answer["responses"][0]["response_range"].get("kvs", [])
-        current = int(holders[0]["create_revision"] if holders else answer["header"]["revision"])
+        holders, own = [step["response_range"].get("kvs", []) for step in answer["responses"]]
+        current = int([*own, *holders, {"create_revision": answer["header"]["revision"]}][0]["create_revision"])
     except (KeyError, IndexError, TypeError, ValueError) as exc:
         raise Misuse(f"this is no answer to a guarded transaction of etcd: {str(answer)[:200]}") from exc
     if current != lease.fence:

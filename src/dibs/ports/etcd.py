@@ -103,15 +103,19 @@ class Etcd:
         """Nobody will ask about *strand* any more."""
         self._http.forget(strand)
 
-    async def watch(self, key: str, revision: int, within: float) -> Watch:
-        """Watch *key*, base64 as the gateway takes it, for its end, from *revision* on."""
+    async def watch(self, key: str, revision: int, within: float, *, end: str = "", puts: bool = False) -> Watch:
+        """Watch *key*, base64 as the gateway takes it, from *revision* on: for its end, and for *puts* if so wished.
+
+        With *end*, watch all keys from *key* to before that.
+        """
         until = self._now() + within
         if self._source.user and not self._auth:
             await self._log_in(until)
-        body = {"create_request": {"key": key, "start_revision": str(revision), "filters": ["NOPUT"]}}
+        what: Json = {"key": key, "start_revision": str(revision)}
+        what |= ({"range_end": end} if end else {}) | ({} if puts else {"filters": ["NOPUT"]})
         # Without a leader nothing is ever seen, and etcd ends the stream if it is asked to.
         headers = (*self._auth, ("Grpc-Metadata-hasleader", "true"))
-        request = Request("POST", "/v3/watch", json_body(body), headers)
+        request = Request("POST", "/v3/watch", json_body({"create_request": what}), headers)
         return Watch(await self._http.stream(request, until - self._now()))
 
     async def close(self) -> None:
@@ -144,21 +148,25 @@ class Etcd:
 
 
 class Watch:
-    """A key that is watched."""
+    """A key that is watched, or several."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    async def ended(self, within: float) -> bool:
-        """Wait until something happened to the key, or the watch is over; False if nothing did *within* seconds."""
+    async def told(self, within: float) -> set[str] | None:
+        """Wait until something happened, or the watch is over; None if nothing did *within* seconds.
+
+        Returns the keys that have ended: none of them, if it was something else.
+        """
         while (line := await self._stream.line(within)) is not None:
             told = json.loads(line)
             if "error" in told:
                 raise StoreUnavailable(self._stream.server, f"the watch ended: {told['error'].get('message', told)}")
             result = told.get("result", {})
-            if result.get("events") or result.get("canceled"):
-                return True
-        return False
+            events = result.get("events", [])
+            if events or result.get("canceled"):
+                return {event["kv"]["key"] for event in events if event.get("type") == "DELETE"}
+        return None
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
 """Which keys of etcd a lock has: one for each attempt to take it, in a folder of the lock's own.
 
 ``dibs/locks/NAMESPACE/NAME/TOKEN`` is there while the attempt holds the lock or waits for it: of all keys of a name the
-one that was created first holds it. A token in the key is what keeps attempts apart that share a lease of etcd. ``/``,
-``%`` and what is no printable ASCII are percent-encoded, so every part ends where it seems to, and "L" is not "L/x".
+one that was created first holds it; or several, as `line` says, if their tokens say that they want parts of it. A token
+in the key is what keeps attempts apart that share a lease of etcd. ``/``, ``%`` and what is no printable ASCII are
+percent-encoded, so every part ends where it seems to, and "L" is not "L/x".
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from base64 import b64decode, b64encode
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+from dibs.part import SHARED, Part, part_of
 
 READABLE = "!\"#$&'()*+,:;<=>?@[\\]^`{|} "
 """Stays as it is, besides letters, digits and ``_.-~``."""
@@ -25,6 +28,10 @@ class Keys(NamedTuple):
     """The folder ends before this."""
     evicted: str
     """The last time that somebody broke the lock."""
+    share: str
+    """The attempts to share the lock begin here, in the folder."""
+    share_end: str
+    """And end before this."""
 
 
 class Attempt(NamedTuple):
@@ -49,7 +56,7 @@ class Naming:
     def folder(self, prefix: str) -> tuple[str, str]:
         """Where the keys of all names that begin with *prefix* begin and end."""
         first = self._locks + encoded(prefix)
-        return base64(first), base64(first[:-1] + chr(ord(first[-1]) + 1))
+        return base64(first), base64(_after(first))
 
     def attempt(self, key: str) -> Attempt | None:
         """Whose key it is; None if it is none of ours."""
@@ -58,9 +65,20 @@ class Naming:
         ours = text.startswith(self._locks) and slash and name and token and "/" not in token
         return Attempt(unquote(name), unquote(token)) if ours else None
 
+    def part(self, key: str) -> Part | None:
+        """What the attempt is for; None if it is for all of the name, or is none of ours."""
+        attempt = self.attempt(key)
+        return part_of(attempt.token) if attempt is not None else None
+
     def _keys(self, name: str) -> Keys:
-        folder = self._locks + encoded(name)
-        return Keys(base64(folder + "/"), base64(folder + "0"), base64(self._evicted + encoded(name)))
+        folder = f"{self._locks}{encoded(name)}/"
+        share, evicted = folder + SHARED.token(""), self._evicted + encoded(name)
+        return Keys(*map(base64, (folder, _after(folder), evicted, share, _after(share))))
+
+
+def _after(prefix: str) -> str:
+    """What comes after all that begins with *prefix*."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def encoded(text: str) -> str:

@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dibs.part import SHARED, Part
 from dibs.stores.etcd_keys import Keys
 
 Json = dict[str, Any]
@@ -51,9 +52,22 @@ def unchanged(pair: Pair) -> Json:
     return {"key": pair.key, "target": "MOD", "result": "EQUAL", "mod_revision": str(pair.changed)}
 
 
-def _empty(keys: Keys) -> Json:
-    """Whether nobody holds the lock or waits for it: each key there is would have to be one that is not there."""
-    return {**created_at(keys.first, 0), "range_end": keys.end}
+def nobody_after(keys: Keys, revision: int) -> Json:
+    """Whether nobody has come since *revision*; some may have gone."""
+    came = {"key": keys.first, "range_end": keys.end, "target": "CREATE", "result": "LESS"}
+    return {**came, "create_revision": str(revision + 1)}
+
+
+def alone(keys: Keys, part: Part) -> list[Json]:
+    """Conditions under which it is the turn of whoever comes for *part*: nobody is there, or all who are share it."""
+    if part == SHARED:
+        return [_empty(keys.first, keys.share), _empty(keys.share_end, keys.end)]
+    return [_empty(keys.first, keys.end)]
+
+
+def _empty(begin: str, end: str) -> Json:
+    """Whether nobody is there: each key would have to be one that is not there."""
+    return {**created_at(begin, 0), "range_end": end}
 
 
 # --- steps -----------------------------------------------------------------------------------------------------
@@ -93,9 +107,9 @@ def last_two(keys: Keys) -> Json:
     return {"request_range": {**_by_age(keys, "DESCEND", 2), "keys_only": True}}
 
 
-def everybody(keys: Keys) -> Json:
+def everybody(keys: Keys, *, keys_only: bool = False) -> Json:
     """Read who holds the lock and who waits, in the order of their arrival."""
-    return {"request_range": _by_age(keys, "ASCEND", 0)}
+    return {"request_range": {**_by_age(keys, "ASCEND", 0), "keys_only": keys_only}}
 
 
 # --- requests --------------------------------------------------------------------------------------------------
@@ -103,7 +117,7 @@ def everybody(keys: Keys) -> Json:
 
 def take(keys: Keys, own: str, value: str, lease: int, *, again: bool) -> Json:
     """Take the lock if nobody has it and nobody waits; answer who has it and, if it is asked *again*, if that is us."""
-    return txn([_empty(keys)], [put(own, value, lease)], [first(keys), *([get(own)] if again else [])])
+    return txn([_empty(keys.first, keys.end)], [put(own, value, lease)], [first(keys), *([get(own)] if again else [])])
 
 
 def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> Json:
@@ -111,10 +125,27 @@ def queue(keys: Keys, own: str, value: str, leases: Leases, *, called: bool) -> 
 
     Who was *called* has a place, and is likely to be the first: its key goes under the lease of who holds a lock.
     """
-    free = txn([_empty(keys)], [put(own, value, leases.held)], [put(own, value, leases.line)])
+    free = txn([_empty(keys.first, keys.end)], [put(own, value, leases.held)], [put(own, value, leases.line)])
     place = [{"request_txn": free}, first(keys), last_two(keys)]
     again = [first(keys), get(own), *([move(own, leases.held)] if called else [])]
     return txn([created_at(own, 0)], place, again)
+
+
+def take_part(keys: Keys, own: str, value: str, lease: int, conditions: Sequence[Json]) -> Json:
+    """Take a part of the lock if the *conditions* hold and it is not ours yet; else answer who has it and who waits."""
+    absent = [created_at(own, 0), *conditions]
+    return txn(absent, [put(own, value, lease)], [first(keys), everybody(keys, keys_only=True)])
+
+
+def queue_part(keys: Keys, own: str, value: str, leases: Leases, conditions: Sequence[Json], *, called: bool) -> Json:
+    """Take the last place in line, if we have none; answer who has the lock, and all who are there.
+
+    If the *conditions* hold, that place has its turn. Who was *called* has a place that has its turn by now.
+    """
+    turn = txn(conditions, [put(own, value, leases.held)], [put(own, value, leases.line)])
+    look = [first(keys), everybody(keys, keys_only=True)]
+    again = [*look, *([move(own, leases.held)] if called else [])]
+    return txn([created_at(own, 0)], [{"request_txn": turn}, *look], again)
 
 
 def end(pair: Pair) -> Json:
@@ -122,9 +153,13 @@ def end(pair: Pair) -> Json:
     return {"request_txn": txn([unchanged(pair)], [delete(pair.key)], [])}
 
 
-def leave(keys: Keys, own: str) -> Json:
-    """Leave, from whichever place in line; answer who held the lock until now, and who broke it the last time."""
-    return txn([], [first(keys), get(keys.evicted), delete(own)], [])
+def leave(keys: Keys, own: str, part: Part | None) -> Json:
+    """Leave, from whichever place in line; answer who held the lock until now, and who broke it the last time.
+
+    Who held a *part* is told by all of the line.
+    """
+    held = first(keys) if part is None else everybody(keys, keys_only=True)
+    return txn([], [held, get(keys.evicted), delete(own)], [])
 
 
 def before(keys: Keys, created: int) -> Json:

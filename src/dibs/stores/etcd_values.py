@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dibs.errors import LossReason
 from dibs.holder import Eviction, Holder
+from dibs.part import Part
 from dibs.stores.etcd_keys import base64
 
 
@@ -32,15 +33,15 @@ def since(value: str) -> float:
     return float(found) if isinstance(found, int | float) else 0.0
 
 
-def holder(name: str, fence: int, value: str, expires_in: float | None) -> Holder:
-    """Who that is."""
-    told = _unpacked(value)
+def holder(name: str, fence: int, value: str, expires_in: float | None, part: Part | None = None) -> Holder:
+    """Who that is, and what of the name it has or wants."""
+    told, shown = _unpacked(value), part.shown if part is not None else ""
     if not {"host", "pid", "user"} <= told.keys():
         note = "not a lock of dibs: another program put the key, and its value says nothing we can read"
-        return Holder(name, fence, "unknown", 0, "unknown", note, 0.0, expires_in)
+        return Holder(name, fence, "unknown", 0, "unknown", note, 0.0, expires_in, shown)
     pid = told["pid"] if isinstance(told["pid"], int) else 0
     who = str(told["host"]), pid, str(told["user"]), str(told.get("note", ""))
-    return Holder(name, fence, *who, since(value), expires_in)
+    return Holder(name, fence, *who, since(value), expires_in, shown)
 
 
 def broken(record: Broken) -> str:
