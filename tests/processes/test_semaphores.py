@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from servers.etcd import EtcdServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 
@@ -23,7 +24,7 @@ SHORT = 1.0
 """The ttl where only that frees a slot."""
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
+@pytest.fixture(params=["sqlite", "redis", "postgres", "etcd"])
 def place(request: pytest.FixtureRequest, stage: Stage) -> Stage:
     """A stage whose store is one of those that have semaphores."""
     if request.param == "redis":
@@ -32,6 +33,9 @@ def place(request: pytest.FixtureRequest, stage: Stage) -> Stage:
     if request.param == "postgres":
         database: PostgresServer = request.getfixturevalue("postgres")
         stage.url = database.url
+    if request.param == "etcd":
+        etcd: EtcdServer = request.getfixturevalue("etcd_server")
+        stage.url = etcd.url
     return stage
 
 
