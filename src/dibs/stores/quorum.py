@@ -79,8 +79,8 @@ class QuorumStore(Store):
         cannot={
             Ability.ORDER: "each node has a line of its own, and a majority is nobody's turn; see redis: or sqlite:",
             Ability.RECORDS: "nodes forget, and what a majority remembers is no record; take postgresql: or redis:",
-            Ability.SHARED: "a node gives all of its vote to one; take redis:, postgresql: or sqlite:",
-            Ability.SEMAPHORE: "a node gives all of its vote to one; take redis:, postgresql: or sqlite:",
+            Ability.SHARED: "a node gives all of its vote to one; take redis:, postgresql:, etcd: or sqlite:",
+            Ability.SEMAPHORE: "a node gives all of its vote to one; take redis:, postgresql:, etcd: or sqlite:",
         },
     )
     shortest_ttl = 0.1
