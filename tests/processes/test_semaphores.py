@@ -10,6 +10,7 @@ import pytest
 from servers.etcd import EtcdServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
+from servers.zookeeper import ZooKeeperServer
 
 from .slot import SLOTS, Room
 from .stage import Actor, Stage, until
@@ -24,7 +25,7 @@ SHORT = 1.0
 """The ttl where only that frees a slot."""
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgres", "etcd"])
+@pytest.fixture(params=["sqlite", "redis", "postgres", "zookeeper", "etcd"])
 def place(request: pytest.FixtureRequest, stage: Stage) -> Stage:
     """A stage whose store is one of those that have semaphores."""
     if request.param == "redis":
@@ -33,6 +34,9 @@ def place(request: pytest.FixtureRequest, stage: Stage) -> Stage:
     if request.param == "postgres":
         database: PostgresServer = request.getfixturevalue("postgres")
         stage.url = database.url
+    if request.param == "zookeeper":
+        ensemble: ZooKeeperServer = request.getfixturevalue("zookeeper")
+        stage.url = ensemble.url
     if request.param == "etcd":
         etcd: EtcdServer = request.getfixturevalue("etcd_server")
         stage.url = etcd.url

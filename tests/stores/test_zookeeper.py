@@ -17,7 +17,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import dibs
+from dibs.core import acquiring
 from dibs.errors import LossReason, Misuse, NotSupported, StoreUnavailable
+from dibs.stores import zookeeper_taking
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.contract import StoreContract
 from dibs.testing.contract.suite import Fixtures, Kind
@@ -35,11 +37,23 @@ AT_ONCE = 5.0
 SOON = 1.0
 """Seconds for a step that is interrupted."""
 
+NEVER = 60.0
+"""Seconds: longer than any test waits."""
+
 ENOUGH = 60
 """More calls than a step makes."""
 
 
-class TestContract(StoreContract):
+class Called:
+    """Tests in which a waiter that is not called waits in vain: one that looks by itself would hide that."""
+
+    @pytest.fixture(autouse=True)
+    def never_look_uncalled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(zookeeper_taking, "UNTIL_CALLED", NEVER)
+        monkeypatch.setattr(acquiring, "LONGEST_WAIT", NEVER)
+
+
+class TestContract(Called, StoreContract):
     runtimes = ("threads", "asyncio")
 
     @pytest.fixture
@@ -60,15 +74,14 @@ class ZooKeeperKind(Kind, Fixtures):
     def url(self, zookeeper: ZooKeeperServer, chroot: str) -> str:
         return zookeeper.url + chroot
 
-
-@pytest.fixture
-def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody else's client of the same server."""
-    client = KazooClient(f"{HOST}:{zookeeper.port}")
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    @pytest.fixture
+    def raw(self, zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+        """Somebody else's client of the same server."""
+        client = KazooClient(f"{HOST}:{zookeeper.port}")
+        client.start()
+        yield client
+        client.stop()
+        client.close()
 
 
 class TestNodes(ZooKeeperKind):
@@ -269,7 +282,7 @@ async def has_children(raw: KazooClient, path: str, count: int) -> bool:
 async def stand_in_line(world: World, name: str, count: int) -> bool:
     """Whether so many hold it or wait."""
     state = await world.store.show(name, STEP)
-    return (state.holder is not None) + len(state.waiting) == count
+    return len(state.holders) + len(state.waiting) == count
 
 
 async def no_more_than(threads: int) -> bool:

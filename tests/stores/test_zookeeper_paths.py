@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dibs.part import MOST_SLOTS, SHARED, Part, part_of
 from dibs.stores.zookeeper_paths import Paths, decoded, encoded, guid, in_line
 from dibs.testing.contract.names import HOSTILE
 
@@ -44,7 +45,16 @@ def test_nodes_of_others_are_not_in_line() -> None:
     assert in_line(["lock-0000000001", f"{'x' * 32}-", f"{'x' * 32}-one", "7"]) == []
 
 
-def test_a_guid_does_not_tell_its_token() -> None:
-    assert len(guid("token")) == 32
-    assert guid("token") != guid("Token")
-    assert "token" not in guid("token")
+@pytest.mark.parametrize("part", [None, SHARED, Part(1, 3), Part(MOST_SLOTS, MOST_SLOTS)])
+def test_a_guid_tells_the_part_and_nothing_else_of_its_token(part: Part | None) -> None:
+    one, other = (guid(secret if part is None else part.token(secret)) for secret in ("token", "Token"))
+    assert part_of(one) == part_of(f"{one}-0000000007") == part
+    assert len(one) == 32
+    assert one != other
+    assert "token" not in one
+
+
+def test_to_an_older_dibs_a_part_is_a_place_in_line_like_any_other() -> None:
+    """It counted what follows the first 32 characters and a dash, and let in who has the lowest number."""
+    node = f"{guid(SHARED.token('token'))}-0000000007"
+    assert (node[32], int(node[33:])) == ("-", 7)

@@ -95,10 +95,10 @@ class Session:
         return await self.answers(self.send(*requests), until)
 
     def forget(self, path: str, watcher: Callable[[Any], None]) -> None:
-        """Do not call *watcher* when *path* changes: nobody waits for it any more."""
-        watchers = self._client._data_watchers.get(path)
-        if watchers:
-            watchers.discard(watcher)
+        """Do not call *watcher* when *path* or its children change: nobody waits for it any more."""
+        for watchers in (self._client._data_watchers.get(path), self._client._child_watchers.get(path)):
+            if watchers:
+                watchers.discard(watcher)
 
     async def close(self) -> None:
         """End the session, and with it all its nodes."""

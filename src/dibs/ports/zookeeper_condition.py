@@ -29,7 +29,7 @@ class Condition(NamedTuple):
         chroot = transaction.client.chroot
         if chroot and not self.path.startswith(f"{chroot}/"):
             raise Misuse(f"the lock is at {self.path}, which a client with the chroot {chroot} cannot see")
-        transaction.check(self.path[len(chroot) :], 0)
+        transaction.check(self.path[len(chroot) :], -1)
 
 
 class Held(NamedTuple):

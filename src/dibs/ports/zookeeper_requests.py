@@ -92,9 +92,9 @@ def lasting(path: str, data: bytes = b"", *, private: bool) -> Request:
     return wire.Create2(path, data, _acl(private), 0)
 
 
-def children(path: str) -> Request:
-    """Answers the names of the children."""
-    return wire.GetChildren(path, None)
+def children(path: str, watcher: Callable[[Any], None] | None = None) -> Request:
+    """Answers the names of the children. *watcher* is called when one comes or goes, and when the connection breaks."""
+    return wire.GetChildren(path, watcher)
 
 
 def read(path: str, watcher: Callable[[Any], None] | None = None) -> Request:
@@ -113,8 +113,8 @@ def write(path: str, data: bytes, version: int = -1) -> Request:
 
 
 def check(path: str) -> Request:
-    """In a transaction: the node is there, and nobody has written to it."""
-    return wire.CheckVersion(path, 0)
+    """In a transaction: the node is there, whatever its version."""
+    return wire.CheckVersion(path, -1)
 
 
 def together(*requests: Request) -> Request:

@@ -46,7 +46,7 @@ class ZooKeeperStore(Store):
         good_for="locks that survive the death of any server, in strict order, where ZooKeeper runs already",
         fence="the zxid that created the holder's node: the ensemble's own order of all writes; never falls while the "
         "ensemble keeps its data",
-        wake="a watch on the node ahead, and on no other",
+        wake="a watch on the node ahead, and on no other; the first who waits for a slot watches the list",
         order="arrival",
         freed="after the session's timeout, which is the ttl and up to 1 s",
         client_pause=Promise(
@@ -67,8 +67,6 @@ class ZooKeeperStore(Store):
                 "what is not renewed there is deleted by the client itself",
                 Ability.HANDOVER: "a node belongs to one session; take redis:// or postgresql:// to hand a lease to "
                 "another process",
-                Ability.SHARED: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
-                Ability.SEMAPHORE: "whoever is first in its line has all of the lock; take redis:// or postgresql://",
                 Ability.RECORDS: "an ensemble has all its data in memory, and is no place for results; take "
                 "postgresql:// or redis://",
             }
@@ -105,7 +103,7 @@ class ZooKeeperStore(Store):
         return True
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
-        """Create a node and see who is first, in one round trip."""
+        """Create a node and see who stands before it, in one round trip."""
         self._endings.watch(self._giving)
         return await self._taking.grant(ask, self._runtime.now() + within)
 
@@ -118,17 +116,17 @@ class ZooKeeperStore(Store):
         return await self._giving.release(token, self._runtime.now() + within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
-        """Wait until the node ahead is gone."""
+        """Wait until it may be the turn of *ask*."""
         await self._taking.wait(ask.token, within)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
-        """Delete the holder's node."""
+        """Delete the node of that holder."""
         until, by = self._runtime.now() + within, here(self._runtime.pid(), name, "")
         desk, private = await self._sessions.desk(until), self._source.private
         return await view.evict(desk, self._paths, by, fence, reason, until, private=private)
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
-        """Who is first in each line."""
+        """Who is in front in each line."""
         until = self._runtime.now() + within
         return await view.holders(await self._sessions.desk(until), self._paths, prefix, until)
 

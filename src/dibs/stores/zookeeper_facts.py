@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from dibs.holder import Eviction, Holder
+from dibs.part import part_of, shown_part
 from dibs.ports.zookeeper_requests import Node
 
 KEPT = 100
@@ -53,20 +54,24 @@ def attempt(me: Holder) -> bytes:
     return _json({"host": me.host, "pid": me.pid, "user": me.user, "note": me.note})
 
 
-def holder(name: str, node: Node, parent: Node) -> Holder:
-    """Who holds *name*: since the one before gave it back, or since it came."""
-    return _who(name, node, node.fence, max(node.made_at, parent.written_at))
+def holder(name: str, entry: str, node: Node, parent: Node) -> Holder:
+    """Who holds *name* by the node *entry*: since the one before gave it back, or since it came.
+
+    One of several writes to its node when it gets its turn after a wait: others come and go beside it.
+    """
+    since = max(node.made_at, parent.written_at) if part_of(entry) is None else node.written_at
+    return _who(name, entry, node, node.fence, since)
 
 
-def waiter(name: str, node: Node) -> Holder:
+def waiter(name: str, entry: str, node: Node) -> Holder:
     """Who waits for *name*."""
-    return _who(name, node, 0, node.made_at)
+    return _who(name, entry, node, 0, node.made_at)
 
 
-def _who(name: str, node: Node, fence: int, since: float) -> Holder:
+def _who(name: str, entry: str, node: Node, fence: int, since: float) -> Holder:
     facts = _facts(node.data)
     host, user, note = (str(facts.get(what, "")) for what in ("host", "user", "note"))
-    return Holder(name, fence, host, int(facts.get("pid", 0)), user, note, since, None)
+    return Holder(name, fence, host, int(facts.get("pid", 0)), user, note, since, None, shown_part(entry))
 
 
 def _facts(data: bytes) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
-from dibs.ports.zookeeper_requests import No, delete, sure, together, write
+from dibs.ports.zookeeper_requests import No, Node, Request, delete, read, sure, together, write
 from dibs.runtime import Runtime
+from dibs.stores.zookeeper_facts import last_fence
 from dibs.stores.zookeeper_place import Place
 from dibs.stores.zookeeper_places import Places
 
@@ -43,14 +44,31 @@ class Giving:
     async def _delete(self, place: Place, until: float) -> bool:
         """Delete the node; tell whether it was there. If an earlier try was not answered, that one may have done it."""
         await place.session.connected(until)
-        tried, place.deleting = place.deleting, True
-        if place.granted:
-            noted = write(place.parent, b"%d" % place.fence)
+        tried = place.deleting
+        while noted := await self._note(place, until):
+            place.deleting = True
             [answer] = await place.session.ask(until, together(delete(place.node), noted))
             if isinstance(answer, list):
                 gone = answer[0] is No.NODE
                 if gone or not any(isinstance(each, No | StoreUnavailable) for each in answer):
                     return not gone or tried
+                if answer[1] is No.MATCH:
+                    continue
             tried = tried or isinstance(answer, OutcomeUnknown)
+            break
+        place.deleting = True
         [answer] = sure(await place.session.ask(until, delete(place.node)))
         return answer is not No.NODE or tried
+
+    async def _note(self, place: Place, until: float) -> Request | None:
+        """Writing down its fence, if it is a holder's and higher than the last.
+
+        Who had all of the lock is the last to whom it was given. Of several who hold it, one that came later may have
+        given back before, or do so right now.
+        """
+        if not place.granted or place.part is None:
+            return write(place.parent, b"%d" % place.fence) if place.granted else None
+        [parent] = sure(await place.session.ask(until, read(place.parent)))
+        if not isinstance(parent, Node) or last_fence(parent) > place.fence:
+            return None
+        return write(place.parent, b"%d" % place.fence, parent.version)

@@ -3,15 +3,20 @@
 ``/dibs/<namespace>/<name>/<guid>-<number>``. In namespaces and names everything that ZooKeeper refuses in a path, or
 reads as more than one part of it, is percent-encoded, and so is ``%``: distinct names never share a node, and each can
 be read back. The number is the server's and says who came first. The guid says whose node it is, also to somebody whose
-request to create it was never answered. It is made from the token, which nobody who lists the nodes shall learn.
+request to create it was never answered. It is made from the token, which nobody who lists the nodes shall learn. For a
+part of the name it begins as the token does, so that the list alone tells whose turn it is, and is as long as any
+other: to an older dibs, which knows no parts, it is the place of one who wants all of the name.
 """
 
 from __future__ import annotations
 
 import hashlib
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, unquote
+
+from dibs.part import part_of
 
 READABLE = "!\"#$&'()*+,:;<=>?@[\\]^`{|}"
 """Stays as it is, besides letters, digits and ``_.-~``."""
@@ -49,8 +54,9 @@ def decoded(part: str) -> str | None:
 
 
 def guid(token: str) -> str:
-    """How the nodes of *token* begin."""
-    return hashlib.sha256(token.encode()).hexdigest()[:32]
+    """How the nodes of *token* begin; `part_of` reads it as it reads the token."""
+    digest, part = hashlib.sha256(token.encode()), part_of(token)
+    return (digest.hexdigest() if part is None else part.token(urlsafe_b64encode(digest.digest()).decode()))[:32]
 
 
 def in_line(names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
+from dibs.part import part_of
 from dibs.ports.zookeeper import Session
 from dibs.ports.zookeeper_requests import No, Node, Replies, SessionEnded, catch_up, children, read, sure
 from dibs.runtime import Event
@@ -18,7 +19,7 @@ OVERDUE = 0.5
 
 
 class Place:
-    """A place in the line of a lock; who is first in it has the lock."""
+    """A place in the line of a lock; who is first in it has the lock, or the part of it that it wants."""
 
     __slots__ = (
         "_at",
@@ -30,17 +31,20 @@ class Place:
         "ends_at",
         "fence",
         "granted",
+        "heeded",
         "left",
         "minded",
         "name",
         "node",
         "owner",
         "parent",
+        "part",
         "prefix",
         "ring",
         "seen_at",
         "session",
         "token",
+        "told",
         "unsure",
         "wanted",
         "watched",
@@ -51,6 +55,7 @@ class Place:
     ) -> None:
         self.name, self.token, self.parent, self.session = ask.name, ask.token, parent, session
         self.called, self.ring = called, ring
+        self.part = part_of(ask.token)
         self.prefix = f"{parent}/{guid(ask.token)}-"  # the server adds a number
         self.wanted = attempt(me)
         self.node = ""
@@ -75,7 +80,11 @@ class Place:
         self.doubtful = False
         """Whether we were called: our node may be gone."""
         self.watched = ""
-        """The node ahead of ours whose end calls us."""
+        """The node whose end calls us, or the parent, whose list does."""
+        self.heeded = ""
+        """The node ahead of ours that has told us that it has its turn."""
+        self.told = False
+        """Whether ours has told that."""
         self._creating: Replies | None = None
         self._at = 0
 
@@ -112,7 +121,7 @@ class Place:
     def stands(self, path: str, fence: int, owner: int) -> None:
         """Our node is there."""
         self.node, self.fence, self.owner, self.unsure = path, fence, owner, False
-        self.deleting = False
+        self.deleting = self.told = False
 
     async def find(self, until: float) -> None:
         """Look for the node of a request whose answer did not come: it has our guid, and is of our session."""
@@ -131,6 +140,18 @@ class Place:
     def gone(self) -> None:
         """There is no node of ours."""
         self.node, self.unsure = "", False
+
+    @property
+    def entry(self) -> str:
+        """How our node is called in the list."""
+        return self.node.rpartition("/")[2]
+
+    def watch(self, path: str) -> None:
+        """Of all that is watched, only *path* is to call us from now on."""
+        self.called.clear()
+        if self.watched != path:
+            self.look_away()
+            self.watched = path
 
     def call(self, _event: object = None) -> None:
         """It may be our turn. kazoo calls this in its thread."""

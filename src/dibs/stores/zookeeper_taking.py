@@ -8,9 +8,9 @@ is, is read after the leader was asked. Each request goes out with the reads tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dibs.errors import StoreUnavailable
+from dibs.part import other_slots, part_of
 from dibs.ports.zookeeper_requests import (
     No,
     Node,
@@ -24,8 +24,10 @@ from dibs.ports.zookeeper_requests import (
     lasting,
     read,
     sure,
+    write,
 )
 from dibs.runtime import Runtime
+from dibs.stores.line import call, inside, slots
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.stores.zookeeper_facts import holder
 from dibs.stores.zookeeper_paths import Paths, in_line
@@ -45,7 +47,7 @@ class Taking:
         self._private = private
 
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
-        """Take a place in line, and tell whether it is the first."""
+        """Take a place in line, and tell whether it has its turn."""
         place = await self._places.attended(ask.token, until)
         try:
             session = await self._sessions.serving(ask.ttl, until)
@@ -63,7 +65,7 @@ class Taking:
                 place.seen_at = self._runtime.now()
 
     async def wait(self, token: str, within: float) -> None:
-        """Wait until the one ahead is gone."""
+        """Wait until it may be its turn."""
         place = await self._places.attended(token, self._runtime.now() + within)
         if place is not None:
             try:
@@ -74,16 +76,31 @@ class Taking:
 
     async def _ask(self, place: Place, ask: Ask, until: float) -> Grant | Busy:
         line = await self._stand(place, until)
-        turn = line.index(place.node.rpartition("/")[2])
-        place.granted = turn == 0
+        turn, parts = line.index(place.entry), [part_of(entry) for entry in line]
+        place.granted = turn < inside(parts)
         if place.granted:
+            self._tell(place, behind=len(line) - turn - 1)
             ttl = lease_of(place.session.timeout)
             place.ends_at = self._runtime.now() + ttl
             return Grant(place.fence, ttl)
-        first, ahead = (f"{place.parent}/{line[index]}" for index in (0, turn - 1))
-        found = await (self._watch if ask.queue else self._step_back)(place, first, ahead, until)
-        known = all(isinstance(node, Node) for node in found)
-        return Busy(holder(ask.name, *found) if known else None, UNTIL_CALLED)
+        held = slots(parts)
+        if place.part and held and held != place.part.slots:
+            await self._step_back(place, line[0], until)
+            raise other_slots(ask.name, place.part, held)
+        first, parent = await (self._watch(place, line, until) if ask.queue else self._step_back(place, line[0], until))
+        if isinstance(first, Node) and isinstance(parent, Node):
+            return Busy(holder(ask.name, line[0], first, parent), UNTIL_CALLED)
+        return Busy(None, UNTIL_CALLED)
+
+    def _tell(self, place: Place, *, behind: int) -> None:
+        """Let the next know that there may be room for it too, now that we are in.
+
+        Also if we did not wait: it may have looked before there was room, and have seen us stand before it. Nobody
+        waits for the answer: if it is lost, the next asks by itself after a while.
+        """
+        if place.part and not place.told and (place.watched or behind):
+            place.told = True
+            place.session.send(write(place.node, place.wanted))
 
     async def _stand(self, place: Place, until: float) -> list[str]:
         """Who stands in line, ourselves included."""
@@ -99,7 +116,7 @@ class Taking:
             else:
                 names = await self._create(place, parents, until)
                 parents = self._parents(place, below=bool(parents))
-            if isinstance(names, list) and place.node.rpartition("/")[2] in names:
+            if isinstance(names, list) and place.entry in names:
                 return in_line(names)
             if isinstance(names, StoreUnavailable) and not isinstance(names, SessionEnded):
                 raise names
@@ -128,25 +145,40 @@ class Taking:
         asked, names = await place.session.ask(until, catch_up(place.parent), children(place.parent))
         return asked if isinstance(asked, StoreUnavailable) else names
 
-    async def _watch(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
-        """See who is first, and be called when the one ahead goes."""
-        place.called.clear()
-        if place.watched != ahead:
-            place.look_away()
-            place.watched = ahead
-        others = [read(place.parent)] if first == ahead else [read(place.parent), read(first)]
-        parent, *found = sure(await place.session.ask(until, *others, read(ahead, place.call)))
+    async def _watch(self, place: Place, line: Sequence[str], until: float) -> tuple[object, object]:
+        """See who is first, and be called when it may be our turn. Answers the node of the first, and the parent."""
+        turn = line.index(place.entry)
+        awaited = call([part_of(entry) for entry in line], turn)
+        if awaited.place is None:
+            return await self._watch_all(place, line[: turn + 1], until)
+        ahead = f"{place.parent}/{line[awaited.place]}"
+        place.watch(ahead)
+        others = [read(f"{place.parent}/{line[0]}")] if awaited.place else []
+        parent, *found = sure(await place.session.ask(until, read(place.parent), *others, read(ahead, place.call)))
         if not isinstance(found[-1], Node):
+            place.call()
+        elif awaited.granted and found[-1].version and place.heeded != ahead:  # it told before we listened
+            place.heeded = ahead
             place.call()
         return found[0], parent
 
-    async def _step_back(self, place: Place, first: str, ahead: str, until: float) -> Sequence[Any]:
+    async def _watch_all(self, place: Place, line: Sequence[str], until: float) -> tuple[object, object]:
+        """The same for the end of anybody in *line*, up to ourselves. Also whoever comes calls us, but only us."""
+        place.watch(place.parent)
+        requests = read(place.parent), read(f"{place.parent}/{line[0]}"), children(place.parent, place.call)
+        parent, first, names = sure(await place.session.ask(until, *requests))
+        if not isinstance(names, list) or not set(names).issuperset(line):
+            place.call()
+        return first, parent
+
+    async def _step_back(self, place: Place, first: str, until: float) -> tuple[object, object]:
         """Leave nothing behind after a single try. What cannot be deleted now is deleted later."""
         place.left, place.deleting = True, True
-        *found, deleted = await place.session.ask(until, read(first), read(place.parent), delete(place.node))
+        requests = read(f"{place.parent}/{first}"), read(place.parent), delete(place.node)
+        head, parent, deleted = await place.session.ask(until, *requests)
         if not isinstance(deleted, StoreUnavailable):
             self._places.drop(place)
-        return found
+        return head, parent
 
     def _parents(self, place: Place, *, below: bool) -> list[Request]:
         """What has to be created first: mostly only the lock's own parent is missing."""
