@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.worlds import CoreTests
+from dibs.core.lease import Lease
 from dibs.errors import NotAcquired, OutcomeUnknown, StoreUnavailable
 from dibs.testing.contract.ownership import holds, is_free
 from dibs.testing.contract.waiting import waiters_are
@@ -52,6 +53,22 @@ class TestAcquiring(CoreTests):
             with pytest.raises(type(error)):
                 await client.lock(name).acquire(timeout=1)
             assert await is_free(world, name)
+
+    async def test_who_catches_ctrl_c_right_after_the_grant_may_ask_again(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client, name = world.client(), world.name()
+        keep = client.keep
+
+        def interrupted(lease: Lease) -> None:
+            keep(lease)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
+            patch.setattr(client, "keep", interrupted)
+            await client.lock(name).acquire(timeout=1)
+        assert caught.tb is not None  # it refers to the lease
+        await (await client.lock(name).acquire(timeout=2)).release()
 
     async def test_whatever_ends_a_wait_the_ticket_is_given_back(self, world: World) -> None:
         for error in (KeyboardInterrupt(), SystemExit(1), ValueError("a broken store")):

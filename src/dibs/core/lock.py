@@ -163,11 +163,14 @@ class Lock:
         return Ask(self.name, token if self.part is None else self.part.token(token), self.ttl, self.note, False)
 
     def _leased(self, ask: Ask, grant: Grant, sent_at: float) -> Lease:
+        lease: Lease | None = None
         try:
             claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
             lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
             self._client.keep(lease)
         except BaseException:  # Ctrl-C
+            if lease is not None:
+                lease.end("released")  # the traceback may be kept, and with it what looks held and refuses the next
             self._client.keeper.give_back(ask.name, ask.token, self.ttl)
             raise
         return lease
