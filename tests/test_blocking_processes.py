@@ -156,6 +156,32 @@ assert client.holders() == []
     assert_quiet(script(code, url), "")
 
 
+def test_a_child_that_ctrl_c_takes_out_of_the_block_of_its_parent_does_not_end_it(url: str) -> None:
+    """In the first bytecode of `__exit__`: see test_blocking_ctrl_c.py."""
+    code = """
+import _thread
+
+class Press:
+    __delitem__ = staticmethod(_thread.interrupt_main)
+
+press = Press()
+blocks = client.lock("a"), client.lock("b").acquire(), client.all("c", "d"), client.election("e").lead()
+for block in blocks:
+    try:
+        with block:
+            if child := os.fork():
+                assert os.waitpid(child, 0)[1] == 0
+                held = {holder.pid for holder in client.holders()}
+            else:
+                del press[signal.SIGINT]
+    except KeyboardInterrupt:
+        client.close()  # tells the store what is to be told
+        os._exit(0)
+    assert held == {os.getpid()}, block
+"""
+    assert_quiet(script(code, url), "")
+
+
 def test_a_fork_in_the_middle_of_a_renewal_harms_neither(url: str) -> None:
     code = """
 from dibs.core.client import Client
@@ -269,15 +295,6 @@ def interrupt(*_):
     came = True
     raise KeyboardInterrupt
 
-def out_of_reach(error):
-    \"\"\"In the first bytecode of the end of a block: no code in Python runs before it or can catch it.\"\"\"
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-        if trace.tb_frame.f_code.co_qualname == "Lock.__exit__" and trace.tb_lasti <= 2:
-            return True
-    return False
-
 signal.signal(signal.SIGALRM, interrupt)
 other = dibs.connect(url)
 quick = tried = rounds = 0
@@ -291,8 +308,6 @@ while time.monotonic() < end:
         while not came:
             work(lock)
     except KeyboardInterrupt as error:
-        if out_of_reach(error):
-            continue
         where = "".join(traceback.format_exception(error))
     began = time.monotonic()
     try:

@@ -226,6 +226,14 @@ def test_the_blocking_decorator_and_block(tmp_path: Any) -> None:
             pytest.fail("the body was run")
         assert client.once("report", slot="x").history()[0].slot == first
 
+        @client.once("all reports", slot="monday")
+        def all_reports() -> None:
+            with client.once("report", slot=first):
+                pytest.fail("the body was run")
+
+        with pytest.raises(dibs.Skipped, match="'report'"):  # of something inside, and not our own
+            all_reports()
+
 
 def test_a_store_without_records_refuses_at_once() -> None:
     class Forgetful(Untouchable):

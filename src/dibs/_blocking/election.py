@@ -8,6 +8,7 @@ from typing import Self
 
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Loss
+from dibs._blocking.whole_try import whole_try
 from dibs.core import election as _election
 from dibs.core import leaders as _leaders
 from dibs.core import leading as _leading
@@ -73,6 +74,7 @@ class Leading:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:

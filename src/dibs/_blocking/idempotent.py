@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
+from dibs._blocking.whole_try import whole_try
 from dibs.core import call as _call
 from dibs.core import idempotent as _idempotent
 from dibs.core.idempotent import idempotent_blocking
@@ -80,6 +81,7 @@ class Idempotent:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:

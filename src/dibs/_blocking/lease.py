@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dibs._blocking.faces import faces
+from dibs._blocking.whole_try import whole_try
 from dibs.core import lease as _lease
 from dibs.core import loss as _loss
 from dibs.core.checks import Seconds
@@ -99,10 +100,15 @@ class Lease:
         run(self._core.__aenter__())
         return self
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._core.__aexit__(kind, exc, trace))
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
+from dibs._blocking.whole_try import whole_try
 from dibs.core import once as _once
 from dibs.core.once import once_blocking
 from dibs.runtime import run
@@ -70,6 +71,7 @@ class Once:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
+from dibs._blocking.whole_try import whole_try
 from dibs.core import several as _several
 from dibs.core.checks import Seconds
 from dibs.core.lock import AS_THE_LOCK_SAYS, _AsTheLockSays
@@ -83,10 +84,15 @@ class Leases(Mapping[str, Lease]):
         run(self._core.__aenter__())
         return self
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._core.__aexit__(kind, exc, trace))
+        try:
+            run(self._core.__aexit__(kind, exc, trace))
+        except BaseException as error:
+            self._core.abandon(error)
+            raise
 
     def __repr__(self) -> str:
         return repr(self._core)
@@ -116,6 +122,7 @@ class Locks:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
+from dibs._blocking.whole_try import whole_try
 from dibs.core import guarded as _guarded
 from dibs.core import lock as _lock
 from dibs.core.checks import Seconds
@@ -42,6 +43,7 @@ class Lock:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -69,6 +71,7 @@ class Guarded:
             self._core.abandon(error)
             raise
 
+    @whole_try
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:

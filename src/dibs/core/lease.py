@@ -205,8 +205,8 @@ class Lease:
         return self.owner is owner and self.lost.can_happen
 
     def end(self, how: str) -> bool:
-        """Give it up here, and leave it to the caller to tell the store; False if it was over already."""
-        if not self.lost.settle():
+        """Give it up, and leave it to the caller to tell the store; False if it was over, or is of a parent process."""
+        if self._pid != self._client.pid or not self.lost.settle():
             return False
         self._given_up = how
         self._client.forget(self)
@@ -216,6 +216,11 @@ class Lease:
         """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
         if self.end("released"):
             self._client.keeper.give_back(self.name, self.token, self.ttl)
+
+    def abandon(self, error: BaseException) -> None:
+        """*error*, perhaps Ctrl-C, came when its block was about to end: give it back all the same."""
+        if not isinstance(error, Misuse):
+            self.leave()
 
     async def give_up(self, within: float) -> None:
         """Give the lock back within so many seconds, shielded from a cancel; what is left to do is the keeper's."""

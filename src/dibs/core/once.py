@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -99,13 +99,16 @@ class Once:
 
         @functools.wraps(func)
         async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
-            async with AsyncExitStack() as stack:
-                try:
-                    run = await stack.enter_async_context(self.again())
-                except Skipped as skipped:
-                    say(skipped)
-                    return None
-                return await func(*args, **called.given(kwargs, run))
+            began = False
+            try:
+                async with self.again() as run:
+                    began = True
+                    return await func(*args, **called.given(kwargs, run))
+            except Skipped as skipped:
+                if began:  # it comes out of the function
+                    raise
+                say(skipped)
+                return None
 
         return call
 
@@ -168,13 +171,16 @@ def once_blocking(again: Callable[[], Any], func: Callable[P, R]) -> Callable[P,
 
     @functools.wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        with ExitStack() as stack:
-            try:
-                run = stack.enter_context(again())
-            except Skipped as skipped:
-                say(skipped)
-                return None
-            return func(*args, **called.given(kwargs, run))
+        began = False
+        try:  # with no ExitStack: Ctrl-C as it is about to end would leave all that is in it
+            with again() as run:
+                began = True
+                return func(*args, **called.given(kwargs, run))
+        except Skipped as skipped:
+            if began:
+                raise
+            say(skipped)
+            return None
 
     return call
 

@@ -185,6 +185,11 @@ class Leases(Mapping[str, Lease]):
         """Give all back; say `LeaseLost` if one was lost, unless the body raises something of its own."""
         await _unwind(list(self._leases.values()), exc)
 
+    def abandon(self, error: BaseException) -> None:
+        """*error*, perhaps Ctrl-C, came when the block was about to end: give all back all the same."""
+        for lease in self._leases.values():
+            lease.abandon(error)
+
     def __repr__(self) -> str:
         return f"<Leases {', '.join(map(repr, self._leases.values()))}>"
 
