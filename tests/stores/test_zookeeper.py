@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 import dibs
 from dibs.core import acquiring
 from dibs.errors import LossReason, Misuse, NotSupported, StoreUnavailable
+from dibs.part import SHARED, Part
 from dibs.stores import zookeeper_taking
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.contract import StoreContract
@@ -463,12 +464,16 @@ def command(verb: str, *words: str, url: str) -> str:
     return done.stdout
 
 
-def test_an_interrupt_anywhere_in_a_step_does_not_keep_the_release_out(zookeeper: ZooKeeperServer) -> None:
+@pytest.mark.parametrize("part", [None, SHARED])
+def test_an_interrupt_anywhere_in_a_step_does_not_keep_the_release_out(
+    zookeeper: ZooKeeperServer, part: Part | None
+) -> None:
     url = f"{zookeeper.url}/tests/{next(CHROOTS)}"
     with steps(url) as client, steps(url) as others:
         client.release(client.take())
         for number in range(ENOUGH):
             ask = client.ask(f"x{number}")
+            ask = ask if part is None else ask._replace(token=part.token(ask.token))
             try:
                 with interrupt(number):
                     client.grant(ask, SOON)

@@ -16,12 +16,14 @@ import dibs
 import dibs.aio
 from dibs.core.lease import Lease
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.part import SHARED, Part
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.stores.zookeeper_endings import ABSENT
 from dibs.stores.zookeeper_paths import guid, in_line
 from dibs.testing.contract.fences import Fences
 from dibs.testing.contract.looking import Looking
 from dibs.testing.contract.suite import Fixtures, Kind
+from dibs.testing.contract.waiting import waiters_are
 from dibs.testing.contract.world import STEP, World
 from dibs.testing.proxy import FaultProxy
 from dibs.testing.proxy.faults import End
@@ -132,6 +134,27 @@ class TestLostAnswers(Kind, Fixtures):
         await lease.release()
         await theirs.renew()
 
+    async def test_a_release_of_a_part_that_was_not_answered_is_done_once(
+        self, world: World, proxy: FaultProxy, raw: KazooClient
+    ) -> None:
+        leases = [await world.client().lock("a", shared=True).acquire(timeout=0) for _ in range(2)]
+        fault = proxy.drop_reply(to=guid(leases[0].token).encode())
+        await leases[0].release()
+        assert fault.count == 1
+        assert not leases[0].lost
+        assert int(raw.get("/default/a")[0]) == leases[0].fence
+        assert len(raw.get_children("/default/a")) == 1
+        await leases[1].renew()
+
+    async def test_a_part_is_given_back_although_the_last_fence_cannot_be_read(
+        self, world: World, proxy: FaultProxy, raw: KazooClient
+    ) -> None:
+        held = await world.crashed("a", 30, SHARED)
+        fault = proxy.drop_reply(to=b"/default/a")
+        assert await world.store.release("a", held.token, STEP) is None
+        assert fault.count == 1
+        assert raw.get_children("/default/a") == []
+
     async def test_a_renewal_that_was_not_answered_proves_nothing_and_loses_nothing(
         self, world: World, proxy: FaultProxy
     ) -> None:
@@ -176,6 +199,22 @@ class TestLostAnswers(Kind, Fixtures):
         await world.store.release("a", held.token, STEP)
         assert (await waiter.result()).fence > held.fence
         assert len(raw.get_children("/default/a")) == 1
+
+    async def test_who_waits_for_a_slot_goes_on_waiting_when_its_connection_breaks(
+        self, world: World, proxy: FaultProxy, raw: KazooClient
+    ) -> None:
+        """The first in line, who watches the list, and the second, who is told by the first."""
+        held = [await world.crashed("a", 30, Part(1, 2)) for _ in range(2)]
+        waiters = []
+        for count in (1, 2):
+            waiters.append(world.begin(world.client().semaphore("a", 2).acquire))
+            await world.until(functools.partial(waiters_are, world, "a", count))
+        proxy.cut()
+        for claim in held:
+            await world.store.release("a", claim.token, STEP)
+        fences = [(await waiter.result()).fence for waiter in waiters]
+        assert held[1].fence < fences[0] < fences[1]
+        assert len(raw.get_children("/default/a")) == 2
 
     async def test_who_waits_keeps_its_place_through_an_outage(
         self, world: World, proxy: FaultProxy, raw: KazooClient

@@ -64,11 +64,11 @@ class Giving:
         """Writing down its fence, if it is a holder's and higher than the last.
 
         Who had all of the lock is the last to whom it was given. Of several who hold it, one that came later may have
-        given back before, or do so right now.
+        given back before, or do so right now. If the last cannot be read, only the node is deleted.
         """
         if not place.granted or place.part is None:
             return write(place.parent, b"%d" % place.fence) if place.granted else None
-        [parent] = sure(await place.session.ask(until, read(place.parent)))
+        [parent] = await place.session.ask(until, read(place.parent))
         if not isinstance(parent, Node) or last_fence(parent) > place.fence:
             return None
         return write(place.parent, b"%d" % place.fence, parent.version)
