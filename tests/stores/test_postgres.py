@@ -33,18 +33,6 @@ class TestContract(StoreContract):
         return postgres.url
 
 
-@pytest.fixture
-def ours(postgres: PostgresServer) -> Iterator[Steps]:
-    with steps(postgres.url) as client:
-        yield client
-
-
-@pytest.fixture
-def theirs(postgres: PostgresServer) -> Iterator[Steps]:
-    with steps(postgres.url) as client:
-        yield client
-
-
 @contextmanager
 def transaction_on(server: PostgresServer, *names: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """A transaction of somebody who forgot to commit, and keeps the rows of *names*."""

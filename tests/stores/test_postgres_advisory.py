@@ -54,15 +54,8 @@ def url(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def ours(url: str) -> Iterator[Steps]:
-    with steps(url) as client:
-        yield client
-
-
-@pytest.fixture
-def theirs(url: str) -> Iterator[Steps]:
-    with steps(url) as client:
-        yield client
+def steps_url(url: str) -> str:
+    return url
 
 
 def sessions(client: Steps) -> Any:

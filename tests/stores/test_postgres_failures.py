@@ -39,12 +39,6 @@ def ours(proxy: FaultProxy) -> Iterator[Steps]:
         proxy.heal()
 
 
-@pytest.fixture
-def theirs(postgres: PostgresServer) -> Iterator[Steps]:
-    with steps(postgres.url) as client:
-        yield client
-
-
 # --- unknown outcomes ----------------------------------------------------------------------------------------------
 
 

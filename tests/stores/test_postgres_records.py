@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -21,18 +20,6 @@ from stores.rows import Steps, steps
 from stores.test_postgres import sent
 
 KEEP = 60.0
-
-
-@pytest.fixture
-def ours(postgres: PostgresServer) -> Iterator[Steps]:
-    with steps(postgres.url) as client:
-        yield client
-
-
-@pytest.fixture
-def theirs(postgres: PostgresServer) -> Iterator[Steps]:
-    with steps(postgres.url) as client:
-        yield client
 
 
 def begun(client: Steps, name: str = "x", *, after: int = 0, ttl: float = 30.0) -> Claim:

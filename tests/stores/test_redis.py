@@ -15,12 +15,12 @@ from dibs.part import Part
 from dibs.ports import redis_dial
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract import StoreContract
-from dibs.testing.contract.suite import Fixtures, Kind
 from dibs.testing.contract.world import STEP, World
 from servers.clock import Clock
 from servers.cluster import RedisCluster
 from servers.redis import RedisServer
 from servers.sentinel import SentinelTrio
+from stores.redis_kind import RedisKind, ReplicaKind
 
 KEY = "dibs:{default:%s}"
 
@@ -60,16 +60,6 @@ class TestContractBehindSentinels(StoreContract):
     def url(self, trio: SentinelTrio) -> str:
         trio.master.reset()
         return trio.url
-
-
-class RedisKind(Kind, Fixtures):
-    """Tests that run in both colours on one server."""
-
-    runtimes = ("threads", "asyncio")
-
-    @pytest.fixture
-    def url(self, redis_server: RedisServer) -> str:
-        return redis_server.url
 
 
 class TestOtherPrograms(RedisKind):
@@ -417,19 +407,8 @@ class TestRights(RedisKind):
         await store.close()
 
 
-class TestReplicas(RedisKind):
+class TestReplicas(ReplicaKind):
     """`min_replicas` counts who knows the grant."""
-
-    @pytest.fixture
-    def replica(self, redis_server: RedisServer, start_redis: Callable[..., RedisServer]) -> Iterator[RedisServer]:
-        replica = start_redis()
-        replica.replicate(redis_server)
-        yield replica
-        replica.cont()
-
-    @pytest.fixture
-    def url(self, redis_server: RedisServer, replica: RedisServer) -> str:
-        return f"{redis_server.url}?min_replicas=1"
 
     async def test_a_grant_that_a_replica_has_is_a_grant(self, world: World, replica: RedisServer) -> None:
         lease = await world.client().lock("a").acquire(timeout=0)

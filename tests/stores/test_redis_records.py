@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,19 +11,11 @@ from dibs.holder import Record
 from dibs.stores.redis_records import FENCE_MS
 from dibs.stores.store import Claim, Grant
 from dibs.testing.contract.records import KEEP, begun, finished
-from dibs.testing.contract.suite import Fixtures, Kind
 from dibs.testing.contract.world import STEP, World
 from servers.redis import RedisServer
+from stores.redis_kind import RedisKind, ReplicaKind
 
 KEY = "dibs:{default:a}"
-
-
-class RedisKind(Kind, Fixtures):
-    runtimes = ("threads", "asyncio")
-
-    @pytest.fixture
-    def url(self, redis_server: RedisServer) -> str:
-        return redis_server.url
 
 
 class TestRecords(RedisKind):
@@ -97,19 +88,8 @@ class TestRecords(RedisKind):
             assert await world.store.finish(held, b"done", KEEP, STEP) is None
 
 
-class TestReplicas(RedisKind):
+class TestReplicas(ReplicaKind):
     """`min_replicas` counts who knows the record."""
-
-    @pytest.fixture
-    def replica(self, redis_server: RedisServer, start_redis: Callable[..., RedisServer]) -> Iterator[RedisServer]:
-        replica = start_redis()
-        replica.replicate(redis_server)
-        yield replica
-        replica.cont()
-
-    @pytest.fixture
-    def url(self, redis_server: RedisServer, replica: RedisServer) -> str:
-        return f"{redis_server.url}?min_replicas=1"
 
     async def test_a_record_is_on_its_replicas_when_it_is_written(self, world: World, replica: RedisServer) -> None:
         held = await finished(world, "a")
