@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dibs.errors import LossReason
+from dibs.part import SHARED
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores import Ask, Busy, Claim, Grant, Store, open_store
@@ -20,14 +21,15 @@ class Steps:
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.store: Store = open_store(url, namespace, RUNTIME)
 
-    def ask(self, name: str = "x", *, queue: bool = False, ttl: float = 30.0) -> Ask:
-        return Ask(name, RUNTIME.token(), ttl, "", queue)
+    def ask(self, name: str = "x", *, queue: bool = False, ttl: float = 30.0, shared: bool = False) -> Ask:
+        token = RUNTIME.token()
+        return Ask(name, SHARED.token(token) if shared else token, ttl, "", queue)
 
     def grant(self, ask: Ask, within: float = 5.0) -> Grant | Busy:
         return run(self.store.grant(ask, within))
 
-    def take(self, name: str = "x", *, ttl: float = 30.0, within: float = 5.0) -> Claim:
-        ask = self.ask(name, ttl=ttl)
+    def take(self, name: str = "x", *, ttl: float = 30.0, within: float = 5.0, shared: bool = False) -> Claim:
+        ask = self.ask(name, ttl=ttl, shared=shared)
         answer = self.grant(ask, within)
         assert isinstance(answer, Grant), answer
         return Claim(name, ask.token, answer.fence, answer.ttl)

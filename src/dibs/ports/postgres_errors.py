@@ -8,8 +8,8 @@ from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.postgres_driver import PGresult, pq, psycopg
 
 GRANT = (
-    "GRANT SELECT, INSERT, UPDATE, DELETE ON dibs_lease, dibs_waiter, dibs_advisory, dibs_advisory_waiter "
-    'TO "{user}"; GRANT USAGE ON SEQUENCE dibs_waiter_ticket_seq TO "{user}"'
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON dibs_lease, dibs_waiter, dibs_share, dibs_advisory, dibs_advisory_waiter, "
+    'dibs_advisory_share TO "{user}"; GRANT USAGE ON SEQUENCE dibs_waiter_ticket_seq TO "{user}"'
 )
 
 SENTENCES = {

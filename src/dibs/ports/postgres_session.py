@@ -20,8 +20,8 @@ class Session:
 
     def __init__(self, line: Line, store: str, runtime: Runtime) -> None:
         self.line, self.pid = line, line.pid
-        self.keys: dict[int, str] = {}
-        """Key of a lock to the token that has it, or may have it, here."""
+        self.keys: dict[int, set[str]] = {}
+        """Key of a lock to the token that has it, or may have it, here; to several if they share it."""
         self.waits = False
         """Whether it stands in line for a lock, or is about to: until it is called it can do nothing else."""
         self._in_line: Turn | None = None

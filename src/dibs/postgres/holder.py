@@ -18,17 +18,26 @@ HOLDER = """SELECT s.pid, s.usename, host(s.client_addr), s.application_name,
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
         AND (l.classid::bigint << 32 | l.objid::bigint) = CAST(:key AS bigint)
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    ORDER BY l.mode LIMIT 1"""
+    ORDER BY l.mode, a.fence LIMIT 1"""
 
 NO_TABLE = """(SELECT CAST(NULL AS bigint) AS key, CAST(NULL AS integer) AS backend, CAST(NULL AS timestamptz) AS since,
     CAST(NULL AS text) AS token, CAST(NULL AS bigint) AS fence, CAST(NULL AS text) AS host,
     CAST(NULL AS integer) AS pid, CAST(NULL AS text) AS login, CAST(NULL AS text) AS note)"""
 
 
+SHARES = """(SELECT key, backend, since, token, fence, host, pid, login, note FROM dibs_advisory_share
+    UNION ALL SELECT key, backend, since, token, fence, host, pid, login, note FROM dibs_advisory)"""
+
+# Who only takes locks in transactions may have no right to look at the second.
+THERE = """SELECT to_regclass('dibs_advisory') IS NOT NULL,
+    coalesce(has_table_privilege(to_regclass('dibs_advisory_share'), 'SELECT'), false)"""
+
+
 async def holder_of(conn: Session, lock: Target) -> Holder | None:
     """Who has the lock now; None if nobody has, any more."""
-    there = (await conn.rows("SELECT to_regclass('dibs_advisory') IS NOT NULL"))[0][0]
-    found = await conn.rows(HOLDER.format(table="dibs_advisory" if there else NO_TABLE), key=lock.key)
+    there, shared = (await conn.rows(THERE))[0]
+    table = (SHARES if shared else "dibs_advisory") if there else NO_TABLE
+    found = await conn.rows(HOLDER.format(table=table), key=lock.key)
     if not found:
         return None
     backend, user, address, application, began, fence, host, pid, login, note, since = found[0]

@@ -74,10 +74,11 @@ async def xact_lock(
     Returns its fence. *conn* is a connection of psycopg (both colours), asyncpg or Django, or a Connection or Session
     of SQLAlchemy (both colours); with one for async code the call is awaited. Outside of a transaction, and in one
     that is not READ COMMITTED, it is `Misuse`. *timeout* is how long to wait: None for ever, 0 tries once; then
-    `NotAcquired`, and the transaction is as it was. *shared* locks exclude only exclusive ones; theirs is the fence
-    of the last exclusive one, or 1.
+    `NotAcquired`, and the transaction is as it was. *shared* locks exclude only exclusive ones; theirs is the last
+    fence that was given out for *name*, or 1.
 
-    It excludes the locks of ``postgresql+advisory://`` with the same *name* and *namespace*. To share a lock with SQL
+    It excludes the locks of ``postgresql+advisory://`` with the same *name* and *namespace*, and goes together with
+    them if both are shared. To share a lock with SQL
     of others, an int is the key itself, and ``key=hashtext("…")`` theirs.
     """
     patience, note = checked_timeout(timeout), checked_note(note)
@@ -201,7 +202,7 @@ async def _record(conn: Session, lock: Target, facts: Facts, note: str) -> int:
 
 
 async def _last_fence(conn: Session, lock: Target, facts: Facts) -> int:
-    """The fence of the last exclusive lock; 1, which is lower than all, if there was none."""
+    """The last fence that was given out; 1, which is lower than all, if there was none."""
     found = await conn.rows(LAST, **_named(lock)) if facts.has_table else []
     return int(found[0][0]) if found else 1
 

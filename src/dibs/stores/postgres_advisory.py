@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from dibs.errors import LossReason, NotSupported, OutcomeUnknown
 from dibs.holder import Holder, LockState, here
+from dibs.part import SHARED
 from dibs.ports.postgres_source import Source, from_url
 from dibs.ports.postgres_statement import Call
 from dibs.ports.postgres_values import number, text
@@ -18,7 +19,7 @@ from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores.guarantees import Ability, Effect, Guarantees, Promise
 from dibs.stores.postgres_asking import who_broke
-from dibs.stores.postgres_facts import holder, state
+from dibs.stores.postgres_facts import parts, state
 from dibs.stores.postgres_holding import Wanted
 from dibs.stores.postgres_holdings import Holdings
 from dibs.stores.postgres_key import advisory_key
@@ -72,7 +73,6 @@ class PostgresAdvisoryStore(Store):
             Ability.EXPIRY: "the lock lasts as long as its session; take postgresql:// for leases that end by time",
             Ability.HANDOVER: "the lock belongs to one session; take postgresql:// to hand a lease to another process",
             Ability.RECORDS: "the lock has no row of its own that a record could be in; take postgresql://",
-            Ability.SHARED: "not in this version of dibs; take postgresql:// for shared locks",
             Ability.SEMAPHORE: "PostgreSQL counts no slots of a session lock; take postgresql:// for semaphores",
         },
     )
@@ -134,13 +134,14 @@ class PostgresAdvisoryStore(Store):
         """Those whose session has the lock."""
         until = self._runtime.now() + within
         [rows] = await self._holdings.ask(until, [Call(sql.HOLDERS, (text(self._namespace), text(prefix)))])
-        return sorted((holder(row) for row in rows), key=lambda holder: holder.name)
+        return sorted(parts(rows), key=lambda holder: (holder.name, holder.fence))
 
     async def show(self, name: str, within: float) -> LockState:
-        """The row, the server's line, and the last eviction."""
+        """The row, the server's line, the last eviction, and those who share it."""
         until, key = self._runtime.now() + within, number(advisory_key(self._namespace, name))
-        calls = [Call(sql.SHOW, (key, text(self._namespace), text(name))), Call(sql.WAITERS, (key,))]
-        return state(name, *await self._holdings.ask(until, calls))
+        which = (key, text(self._namespace), text(name))
+        waiting = Call(sql.WAITERS, (key, SHARED.token("").encode()))
+        return state(name, *await self._holdings.ask(until, [Call(sql.SHOW, which), waiting, Call(sql.SHARES, which)]))
 
     async def detach(self, claim: Claim, within: float) -> None:
         """Impossible: the lock belongs to the session."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.ports.postgres_session import Session
-from dibs.ports.postgres_statement import Call
-from dibs.ports.postgres_values import texts
+from dibs.ports.postgres_statement import Call, Transaction
+from dibs.ports.postgres_values import numbers, texts
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores import postgres_lock as sql
+from dibs.stores import postgres_mode as mode
 from dibs.stores.store import Claim, settled
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Endings:
 
     async def _heartbeat(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
         try:
-            [rows] = await session.run(until, [Call(sql.HEARTBEAT)])
+            rows, *still_in = await session.run(until, [Call(sql.HEARTBEAT)], *self._sharing(claims))
         except StoreUnavailable as error:
             if not session.ended:
                 return [error] * len(claims)
@@ -81,15 +82,24 @@ class Endings:
         ):  # another session answers in its place: a pooler, or a driver that reconnects
             await self.end(session)
             return [LossReason.SESSION_ENDED] * len(claims)
-        locked = {int(key) for _, key in rows if key is not None}
-        return [self._beat(claim, locked) for claim in claims]
+        locked = {(int(key), lock) for _, key, lock in rows if key is not None}
+        inside = {row[0] for row in still_in[0]} if still_in else set()
+        return [self._beat(claim, locked, inside) for claim in claims]
 
-    def _beat(self, claim: Claim, locked: set[int]) -> Answer:
+    def _sharing(self, claims: Sequence[Claim]) -> list[Transaction]:
+        """Where several have one lock together, it does not tell whose it is still."""
+        held = [held for claim in claims if mode.shares(claim.token) and (held := self._holdings.get(claim.token))]
+        if not held:
+            return []
+        return [[Call(mode.STILL_IN, (numbers([each.key for each in held]), texts([each.token for each in held])))]]
+
+    def _beat(self, claim: Claim, locked: set[tuple[int, str | None]], inside: set[str | None]) -> Answer:
         held = self._holdings.get(claim.token)
         if held is None or held.given_back:
             return self.reasons.get(claim.token, LossReason.TAKEN)
-        if held.key not in locked:  # somebody unlocked everything in our session
-            self._holdings.drop(claim.token)
+        token, lock = claim.token, (held.key, mode.mode(claim.token))
+        if lock not in locked or (mode.shares(token) and token not in inside):  # our session was unlocked by somebody
+            self._holdings.drop(token)
             return LossReason.TAKEN
         held.ends_at = max(held.ends_at, self._runtime.now() + claim.ttl)
         return None

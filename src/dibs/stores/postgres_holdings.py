@@ -1,9 +1,9 @@
 """What one client holds and waits for in its sessions.
 
 Two asks of one client for one name exclude each other although a session would be given its own lock again: a key is
-never tried in a session that has it, or may have it. A request whose answer did not come leaves its key with the
-session as a doubt; whoever asks again with its token, or gives it back, unlocks first, which ends the doubt. Where it
-stays for the length of the ttl, the session is closed.
+never tried in a session that has it, or may have it, but by those who share it; see `postgres_mode`. A request whose
+answer did not come leaves its key with the session as a doubt; whoever asks again with its token, or gives it back,
+unlocks first, which ends the doubt. Where it stays for the length of the ttl, the session is closed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailab
 from dibs.holder import Holder
 from dibs.ports.postgres_session import Session
 from dibs.ports.postgres_statement import Call, Rows, Transaction
-from dibs.ports.postgres_values import number
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
+from dibs.stores import postgres_mode as mode
 from dibs.stores.postgres_endings import Endings
-from dibs.stores.postgres_facts import holder
+from dibs.stores.postgres_facts import parts
 from dibs.stores.postgres_holding import Holding, Wait, Wanted
 from dibs.stores.postgres_places import Places
 from dibs.stores.postgres_sessions import Sessions
@@ -81,10 +81,13 @@ class Holdings:
 
     def drop(self, token: str) -> None:
         """*token* certainly has nothing any more."""
-        held = self.all.pop(token, None)
-        if held is not None and held.session.keys.get(held.key) == token:
-            del held.session.keys[held.key]
-        HELD[id(self)] = len(self.all)
+        with self._mutex:
+            held = self.all.pop(token, None)
+            if held is not None and token in (together := held.session.keys.get(held.key, set())):
+                together.remove(token)
+                if not together:
+                    del held.session.keys[held.key]
+            HELD[id(self)] = self.sessions.locks
 
     # --- taking ------------------------------------------------------------------------------------------------
 
@@ -107,9 +110,8 @@ class Holdings:
         held, doubt = self._reserve(wanted, main)
         if held is None:
             return await self._busy(wanted, until)
-        key, token = wanted.facts[0], wanted.facts[3]
-        first = [[Call(sql.UNLOCK, (key,))]] if doubt else []
-        answer = held.session.run(until, *first, [Call(sql.TRY, (key, token)), Call(sql.RECORD, wanted.facts)])
+        first = mode.giving_back(wanted.key, wanted.ask.token) if doubt else []
+        answer = held.session.run(until, *first, mode.taking(wanted))
         tried, recorded = (await self._settled(held, answer, until, doubt=doubt))[-2:]
         if tried[0][0] != wanted.ask.token:
             self.drop(wanted.ask.token)
@@ -122,13 +124,20 @@ class Holdings:
         with self._mutex:
             if (held := self.all.get(token)) is not None:
                 return held, True
-            if self.sessions.with_key(wanted.key):
+            if self._another_has(wanted.key, token, main):
                 return None, False
-            self._check_cap()
-            main.keys[wanted.key] = token
+            if wanted.key not in main.keys:
+                self._check_cap()
             held = self.all[token] = Holding(wanted, main, self._runtime.now() + wanted.ask.ttl)
-            HELD[id(self)] = len(self.all)
+            main.keys.setdefault(wanted.key, set()).add(token)
+            HELD[id(self)] = self.sessions.locks
             return held, False
+
+    def _another_has(self, key: int, token: str, main: Session) -> bool:
+        """Whether the server would give *main* what another ask of this client has, or is sure to refuse it."""
+        if mode.shares(token):
+            return not all(map(mode.shares, main.keys.get(key, ())))
+        return self.sessions.have(key)
 
     def _check_cap(self) -> None:
         held = sum(list(HELD.values()))
@@ -159,7 +168,7 @@ class Holdings:
     async def _undo(self, held: Holding, until: float) -> None:
         """Unlock what may be locked. An unlock of what is not locked does no harm; a doubt stays if it fails."""
         try:
-            await held.session.run(until, [Call(sql.UNLOCK, (number(held.key),))])
+            await held.session.run(until, *mode.giving_back(held.key, held.token))
         except StoreUnavailable as exc:
             raise OutcomeUnknown(exc.store, exc.problem) from exc
         self.drop(held.token)
@@ -180,8 +189,13 @@ class Holdings:
         return Grant(held.fence, wanted.ask.ttl)
 
     async def _busy(self, wanted: Wanted, until: float) -> Busy:
-        [rows] = await self.ask(until, [Call(sql.LAST, wanted.facts[:1])])
-        return Busy(holder(rows[0]) if rows else None, UNTIL_CALLED)
+        """Who has it: the last to whom it was granted, unless that was to share it, and the others are still there."""
+        [last] = await self.ask(until, [Call(sql.LAST, wanted.facts[:1])])
+        sharing: Rows = []
+        if last and mode.shares(last[0][8] or ""):
+            [sharing] = await self.ask(until, [Call(sql.SHARES, wanted.facts[:3])])
+        who = parts(sharing or last)
+        return Busy(who[0] if who else None, UNTIL_CALLED)
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -217,7 +231,7 @@ class Holdings:
         again, held.given_back = held.given_back, True
         late = self._runtime.now() >= held.ends_at  # the watch gives it up too, perhaps just now
         try:
-            [rows] = await held.session.run(until, [Call(sql.UNLOCK, (number(held.key),))])
+            rows, *_ = await held.session.run(until, *mode.giving_back(held.key, token))
         except StoreUnavailable:
             if not held.session.ended:
                 raise

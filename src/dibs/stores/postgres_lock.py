@@ -39,11 +39,10 @@ TRY = Statement(
     """SELECT set_config('dibs.got', CASE WHEN pg_try_advisory_lock($1::bigint) THEN $2::text ELSE '' END, false)""",
 )
 
-LINE_UP = Statement(
-    "line_up",
-    f"""SELECT set_config('dibs.got', $2::text || pg_advisory_lock($1::bigint)::text, false)
-    FROM (SELECT set_config('lock_timeout', '{IN_LINE}', true) OFFSET 0) AS patient""",
-)
+LINE_UP_BY = f"""SELECT set_config('dibs.got', $2::text || {{lock}}($1::bigint)::text, false)
+    FROM (SELECT set_config('lock_timeout', '{IN_LINE}', true) OFFSET 0) AS patient"""
+
+LINE_UP = Statement("line_up", LINE_UP_BY.format(lock="pg_advisory_lock"))
 
 UNLOCK = Statement("unlock", "SELECT pg_advisory_unlock($1::bigint)")
 
@@ -52,9 +51,7 @@ CANCEL = Statement("cancel", "SELECT pg_cancel_backend($1::int)")
 TERMINATE = Statement("terminate", "SELECT pg_terminate_backend($1::int)")
 
 # Not synchronous: the lock dies with the server, and the clock raises the fence over whatever it forgot.
-RECORD = Statement(
-    "record",
-    f"""INSERT INTO dibs_advisory AS a
+RECORDING = f"""INSERT INTO dibs_advisory AS a
         (key, namespace, name, fence, token, backend, since, host, pid, login, note)
     SELECT $1::bigint, $2, $3, {MICROS}, $4, pg_backend_pid(), {NOW}, $5, $6::int, $7, $8
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '2s', true) OFFSET 0) AS set
@@ -63,8 +60,9 @@ RECORD = Statement(
         backend = excluded.backend, since = excluded.since, host = excluded.host, pid = excluded.pid,
         login = excluded.login, note = excluded.note
     WHERE a.namespace = excluded.namespace AND a.name = excluded.name AND a.fence < {LAST_FENCE}
-    RETURNING fence""",
-)
+    RETURNING fence"""
+
+RECORD = Statement("record", RECORDING)
 
 RECORD_WAITER = Statement(
     "record_waiter",
@@ -74,60 +72,80 @@ RECORD_WAITER = Statement(
         pid = excluded.pid, login = excluded.login, note = excluded.note""",
 )
 
-_KEY = "(l.classid::bigint << 32 | l.objid::bigint)"
+KEY = "(l.classid::bigint << 32 | l.objid::bigint)"
 
-_LOCKS = """pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1
+LOCKS = """pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 HEARTBEAT = Statement(
     "heartbeat",
-    f"""SELECT pg_backend_pid(), {_KEY} FROM {_LOCKS} AND l.granted AND l.pid = pg_backend_pid()
-    UNION ALL SELECT pg_backend_pid(), NULL""",
+    f"""SELECT pg_backend_pid(), {KEY}, l.mode FROM {LOCKS} AND l.granted AND l.pid = pg_backend_pid()
+    UNION ALL SELECT pg_backend_pid(), NULL, NULL""",
 )
 
-_HELD = f"EXISTS (SELECT FROM {_LOCKS} AND l.granted AND l.pid = a.backend AND {_KEY} = a.key)"
+# What was granted last of each name, and to each who shares it; whether it still is, `pg_locks` says.
+_GRANTS = """(SELECT key, backend, token, fence, since, host, pid, login, note, 'ExclusiveLock' AS mode
+        FROM dibs_advisory
+    UNION ALL SELECT key, backend, token, fence, since, host, pid, login, note, 'ShareLock'
+        FROM dibs_advisory_share) AS g"""
 
-_HOLDER = """a.name, a.fence, a.host, a.pid, a.login, a.note, extract(epoch FROM a.since)::float8, NULL"""
+_HELD = f"EXISTS (SELECT FROM {LOCKS} AND l.granted AND l.mode = {{mode}} AND l.pid = g.backend AND {KEY} = g.key)"
+
+_WHO = "g.fence, g.host, g.pid, g.login, g.note, extract(epoch FROM g.since)::float8, NULL"
 
 HOLDERS = Statement(
     "session_holders",
-    f"""SELECT {_HOLDER} FROM dibs_advisory AS a JOIN (SELECT l.pid, {_KEY} AS key FROM {_LOCKS} AND l.granted) AS held
-        ON held.pid = a.backend AND held.key = a.key
+    f"""SELECT a.name, {_WHO}, g.token FROM (SELECT l.pid, {KEY} AS key, l.mode FROM {LOCKS} AND l.granted) AS held
+        JOIN {_GRANTS} ON g.key = held.key AND g.backend = held.pid AND g.mode = held.mode
+        JOIN dibs_advisory AS a ON a.key = g.key
     WHERE a.namespace = $1 AND starts_with(a.name, $2)""",
 )
 
-LAST = Statement("last", f"SELECT {_HOLDER} FROM dibs_advisory AS a WHERE a.key = $1::bigint")
+LAST = Statement("last", f"SELECT g.name, {_WHO}, g.token FROM dibs_advisory AS g WHERE g.key = $1::bigint")
 
 SHOW = Statement(
     "session_show",
-    f"""SELECT {_HOLDER}, {_HELD}, evicted_fence, evicted_reason, evicted_by, extract(epoch FROM evicted_at)::float8
-    FROM dibs_advisory AS a WHERE a.key = $1::bigint AND a.namespace = $2 AND a.name = $3""",
+    f"""SELECT g.name, {_WHO}, {_HELD.format(mode="'ExclusiveLock'")},
+        g.evicted_fence, g.evicted_reason, g.evicted_by, extract(epoch FROM g.evicted_at)::float8
+    FROM dibs_advisory AS g WHERE g.key = $1::bigint AND g.namespace = $2 AND g.name = $3""",
 )
 
+SHARES = Statement(
+    "session_shares",
+    f"""SELECT a.name, {_WHO}, g.token FROM dibs_advisory_share AS g JOIN dibs_advisory AS a USING (key)
+    WHERE key = $1::bigint AND a.namespace = $2 AND a.name = $3 AND {_HELD.format(mode="'ShareLock'")}
+    ORDER BY g.fence""",
+)
+
+# $2 stands for the token of those who want to share.
 WAITERS = Statement(
     "session_waiters",
-    f"""SELECT w.host, w.pid, w.login, w.note, extract(epoch FROM w.since)::float8
-    FROM (SELECT l.pid FROM {_LOCKS} AND NOT l.granted AND {_KEY} = $1::bigint) AS l
+    f"""SELECT w.host, w.pid, w.login, w.note, extract(epoch FROM w.since)::float8,
+        CASE l.mode WHEN 'ShareLock' THEN $2::text END
+    FROM (SELECT l.pid, l.mode FROM {LOCKS} AND NOT l.granted AND {KEY} = $1::bigint) AS l
         LEFT JOIN dibs_advisory_waiter AS w ON w.backend = l.pid AND w.key = $1::bigint
     ORDER BY w.since""",
 )
 
+# The row may have waited for its next grant: so its own fence is compared too.
 EVICT = Statement(
     "session_evict",
-    f"""UPDATE dibs_advisory AS a SET evicted_token = token, evicted_fence = fence, evicted_reason = $3,
+    f"""UPDATE dibs_advisory AS a SET evicted_token = g.token, evicted_fence = g.fence, evicted_reason = $3,
         evicted_by = $4, evicted_at = {NOW}
-    WHERE key = $1::bigint AND fence = $2::bigint AND evicted_fence IS DISTINCT FROM fence AND {_HELD}
-    RETURNING backend, token""",
+    FROM {_GRANTS} WHERE a.key = $1::bigint AND g.key = $1::bigint AND g.fence = $2::bigint
+        AND (g.mode = 'ShareLock' OR a.fence = g.fence) AND a.evicted_fence IS DISTINCT FROM g.fence
+        AND {_HELD.format(mode="g.mode")}
+    RETURNING g.backend, g.token""",
 )
 
 STANDS_IN_LINE = Statement(
     "stands_in_line",
-    f"SELECT 1 FROM {_LOCKS} AND l.pid = $1::int AND {_KEY} = $2::bigint",
+    f"SELECT 1 FROM {LOCKS} AND l.pid = $1::int AND {KEY} = $2::bigint",
 )
 
 STILL_HELD = Statement(
     "still_held",
-    f"SELECT 1 FROM {_LOCKS} AND l.granted AND l.pid = $1::int AND {_KEY} = $2::bigint",
+    f"SELECT 1 FROM {LOCKS} AND l.granted AND l.pid = $1::int AND {KEY} = $2::bigint",
 )
 
 EVICTED = Statement(

@@ -10,6 +10,7 @@ from dibs.ports.postgres_statement import Call, Rows
 from dibs.ports.postgres_values import number
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
+from dibs.stores import postgres_mode as mode
 from dibs.stores.postgres_holding import Wait, Wanted
 from dibs.stores.postgres_sessions import Sessions
 
@@ -38,7 +39,7 @@ class Places:
             await session.line_up(
                 until,
                 [Call(sql.FORGET_GONE), Call(sql.RECORD_WAITER, (facts[0], *facts[4:]))],
-                [Call(sql.LINE_UP, (facts[0], facts[3])), Call(sql.RECORD, facts)],
+                *mode.standing_in_line(wanted),
             )
             # Whoever asks later shall not be before us: only when it stands in line has it a place there.
             which = (number(session.pid), facts[0])
@@ -69,7 +70,7 @@ class Places:
             if not session.answered():
                 raise OutcomeUnknown(self._sessions.source.shown, "the session still stands in line")
             session.step_out()
-            await session.run(until, [Call(sql.UNLOCK, (number(wait.key),))])
+            await session.run(until, *mode.giving_back(wait.key, token))
         except BaseException as error:
             self._sessions.drop(session)
             if not isinstance(error, StoreUnavailable):

@@ -74,6 +74,16 @@ TABLES = (
     since timestamptz NOT NULL,
     host text NOT NULL, pid integer NOT NULL, login text NOT NULL, note text NOT NULL
 )""",
+    """CREATE UNLOGGED TABLE IF NOT EXISTS dibs_advisory_share (
+    -- One row for each who shares an advisory lock: several of one session may. Unlogged: a crash ends all sessions.
+    key bigint NOT NULL,
+    backend integer NOT NULL,         -- the server process that has the lock for them
+    token text COLLATE "C" NOT NULL,
+    fence bigint NOT NULL,
+    since timestamptz NOT NULL,
+    host text NOT NULL, pid integer NOT NULL, login text NOT NULL, note text NOT NULL,
+    PRIMARY KEY (key, backend, token)
+)""",
     f"COMMENT ON TABLE dibs_lease IS '{COMMENT}'",
 )
 
@@ -92,7 +102,7 @@ HELLO = Statement(
     "hello",
     """SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
         (SELECT count(to_regclass(name)) FROM unnest(ARRAY['dibs_lease', 'dibs_waiter', 'dibs_advisory',
-            'dibs_advisory_waiter', 'dibs_lease_records', 'dibs_share']) AS name) = 6,
+            'dibs_advisory_waiter', 'dibs_lease_records', 'dibs_share', 'dibs_advisory_share']) AS name) = 7,
         obj_description(to_regclass('dibs_lease'), 'pg_class'), to_regclass('dibs_lease') IS NOT NULL,
         current_setting('max_locks_per_transaction')::bigint *
             (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),

@@ -44,13 +44,14 @@ class Sessions:
         """Those that are open."""
         return list(self._all)
 
-    def with_key(self, key: int) -> str | None:
-        """The token that has the lock *key* in one of them, or stands in line for it."""
-        for session in list(self._all):
-            token = session.keys.get(key)
-            if token is not None and not session.waits:
-                return token
-        return None
+    @property
+    def locks(self) -> int:
+        """How many locks are held in them."""
+        return sum([len(session.keys) for session in list(self._all) if not session.waits])
+
+    def have(self, key: int) -> bool:
+        """Whether the lock *key* is held, or may be, in one of them."""
+        return any(key in session.keys and not session.waits for session in list(self._all))
 
     async def main(self, until: float) -> Session:
         """The one that holds most: so the others get empty."""
@@ -68,7 +69,7 @@ class Sessions:
             main = self._fullest()
             idle = [each for each in self._all if each is not main and not each.keys and _usable(each)]
             session = idle[0] if idle else await self._open(until)
-            session.keys[key], session.waits = token, True
+            session.keys[key], session.waits = {token}, True
             return session
 
     def trim(self) -> None:
