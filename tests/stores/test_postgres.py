@@ -364,6 +364,9 @@ def test_a_user_who_may_not_make_the_tables_is_told_what_to_run(database: str, p
         held = guest.take()
         assert isinstance(guest.grant(guest.ask(queue=True)), Busy)
         guest.release(held)
+    for each in (url, url.replace("postgresql:", "postgresql+advisory:")):
+        with steps(each) as guest:
+            guest.release(guest.take("y", shared=True))
 
 
 def test_a_table_that_vanishes_is_an_error_and_no_grant(database: str) -> None:

@@ -78,9 +78,9 @@ def interrupted(lines: list[Any], at: int, *, after: bool) -> Iterator[None]:
             line._pg = connection
 
 
-def cut(client: Steps, name: str, lines: list[Any], at: int, *, after: bool) -> Ask | None:
+def cut(client: Steps, name: str, lines: list[Any], at: int, *, after: bool, shared: bool = False) -> Ask | None:
     """The ask that was interrupted; None if it makes fewer calls than that."""
-    ask = client.ask(name)
+    ask = client.ask(name, shared=shared)
     try:
         with interrupted(lines, at, after=after):
             client.grant(ask)
@@ -133,6 +133,30 @@ def test_session_locks_are_kept_or_told_after_an_interrupt(
             assert client.fence(name) == held.fence
             assert client.release(held) is None
             assert client.release(first) in {None, told, LossReason.TAKEN}
+        assert 5 < at < ENOUGH - 1
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_who_shares_a_session_lock_keeps_it_after_an_interrupt_of_another_who_wants_to(
+    postgres: PostgresServer, lines: list[Any], *, after: bool
+) -> None:
+    url = postgres.url_of(scheme="postgresql+advisory")
+    with steps(url) as others, steps(url) as client:
+        others.release(others.take("others"))
+        theirs = list(lines)
+        for at in range(ENOUGH):
+            first = client.take(f"shared {at} {after}", shared=True)
+            ours = [line for line in lines if line not in theirs]
+            ask = cut(client, first.name, ours, at, after=after, shared=True)
+            if ask is None:
+                break
+            client.release(ask)
+            [told] = client.renew(first)
+            assert told in {None, LossReason.SESSION_ENDED}
+            if not told:
+                assert not is_granted(others, first.name)
+                assert client.release(first) is None
+            until(functools.partial(is_granted, others, first.name), "it is free")
         assert 5 < at < ENOUGH - 1
 
 
