@@ -75,8 +75,8 @@ class ConsulStore(Store):
             {
                 Ability.PUNCTUAL: "Consul lets a session live for up to twice its ttl, and longer after an election; "
                 "only what a living client dropped ends on time",
-                Ability.SHARED: "one key is the lock, and one session has it; take etcd://, redis:// or postgresql://",
-                Ability.SEMAPHORE: "one key is the lock, and one session has it; take etcd://, redis:// or postgresql://",
+                Ability.SHARED: "one key is the lock, and one session has it; take etcd://, zookeeper:// or redis://",
+                Ability.SEMAPHORE: "one key is the lock, and one session has it; take etcd://, zookeeper:// or redis://",
                 Ability.RECORDS: "Consul's store is for small things that change rarely, and is no place for results; "
                 "take redis:// or postgresql://",
             }
