@@ -46,15 +46,20 @@ def waiting(client: dibs.Client, name: str) -> Callable[[], bool]:
     return lambda: len(client.show(name).waiting) == 1
 
 
-def test_a_lock_and_its_line_outlive_the_leader(etcd_cluster: EtcdCluster) -> None:
+@pytest.mark.parametrize("slots", [0, 1], ids=["a lock", "a slot"])
+def test_a_lock_and_its_line_outlive_the_leader(etcd_cluster: EtcdCluster, slots: int) -> None:
+    def lock(client: dibs.Client) -> dibs.Lock:
+        return client.semaphore("a", slots, ttl=TTL) if slots else client.lock("a", ttl=TTL)
+
     leader = etcd_cluster.leader
     fences: list[int] = []
     with dibs.connect(urls(etcd_cluster, leader)) as client, dibs.connect(urls(etcd_cluster, leader)) as theirs:
-        lease = client.lock("a", ttl=TTL).acquire(timeout=5)
+        lease = lock(client).acquire(timeout=5)
 
         def wait() -> None:
-            with theirs.lock("a", ttl=TTL, timeout=30) as next_one:
-                fences.append(next_one.fence)
+            next_one = lock(theirs).acquire(timeout=30)
+            fences.append(next_one.fence)
+            next_one.release()
 
         waiter = threading.Thread(target=wait)
         waiter.start()
