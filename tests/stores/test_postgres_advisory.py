@@ -319,6 +319,20 @@ IN_LINE = """SELECT backend_xmin::text::bigint - %s AS age FROM pg_stat_activity
     WHERE wait_event = 'advisory' AND backend_xmin IS NOT NULL"""
 
 
+def test_who_asks_while_the_servers_call_is_on_its_way_is_not_told_that_the_lock_is_taken(
+    ours: Steps, postgres: PostgresServer
+) -> None:
+    with (
+        FaultProxy(postgres.address) as proxy,
+        steps(f"postgresql+advisory://tests@{HOST}:{proxy.port}/postgres") as slow,
+    ):
+        held, ask = ours.take(), slow.ask(queue=True)
+        assert isinstance(slow.grant(ask), Busy)
+        proxy.delay(replies=0.1)
+        ours.release(held)
+        assert isinstance(slow.grant(ask), Grant)
+
+
 def test_closing_a_client_that_waits_takes_it_out_of_the_line(ours: Steps, url: str, postgres: PostgresServer) -> None:
     ours.take()
     with steps(url) as waiter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -32,15 +31,8 @@ def url(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def ours(url: str) -> Iterator[Steps]:
-    with steps(url) as client:
-        yield client
-
-
-@pytest.fixture
-def theirs(url: str) -> Iterator[Steps]:
-    with steps(url) as client:
-        yield client
+def steps_url(url: str) -> str:
+    return url
 
 
 def share(client: Steps, name: str = "x") -> Claim:

@@ -16,6 +16,7 @@ from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailab
 from dibs.holder import Holder
 from dibs.ports.postgres_session import Session
 from dibs.ports.postgres_statement import Call, Rows, Transaction
+from dibs.ports.postgres_values import number
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores import postgres_mode as mode
@@ -205,7 +206,7 @@ class Holdings:
 
     async def _called(self, wanted: Wanted, wait: Wait, until: float) -> Grant | Busy:
         token = wanted.ask.token
-        if not wait.session.answered() and not await wait.session.called(min(until, self._runtime.now() + MOMENT)):
+        if not wait.session.answered() and not await self._called_just_now(wait, until):
             return Busy(wait.holder, UNTIL_CALLED)
         if self.places.all.pop(token, None) is None:  # too late: somebody else was let in
             return await self.grant(wanted, until)
@@ -218,6 +219,16 @@ class Holdings:
             await self._line_up(wanted, wait.holder, until)
             return Busy(wait.holder, UNTIL_CALLED)
         return await self._granted(wanted, held, recorded, until)
+
+    async def _called_just_now(self, wait: Wait, until: float) -> bool:
+        """Wait for the call if it is on its way: the server has given the lock before it says so."""
+        if await wait.session.called(min(until, self._runtime.now() + MOMENT)):
+            return True
+        with contextlib.suppress(StoreUnavailable):  # then it is told with the call, or when it asks again
+            which = (number(wait.session.pid), wait.wanted.facts[0])
+            [given] = await self.ask(until, [Call(sql.STILL_HELD, which)])
+            return bool(given) and await wait.session.called(until)
+        return False
 
     # --- giving back -------------------------------------------------------------------------------------------
 
