@@ -23,14 +23,14 @@ from dibs.core.checks import (
 )
 from dibs.core.election import Election, checked_candidate
 from dibs.core.entered import Entered
+from dibs.core.held import Held
 from dibs.core.idempotent import Idempotent
 from dibs.core.keeper import RETURN_BUDGET, Keeper
-from dibs.core.lease import Lease, LeaseRef
+from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.core.once import KEEP, Once, checked_terms
 from dibs.core.outcome import fingerprint_of, from_json, to_json
-from dibs.core.parts import Parts
 from dibs.core.recording import check_records
 from dibs.core.several import Locks
 from dibs.core.timings import checked_timings
@@ -81,10 +81,8 @@ class Client:
     def _fresh(self) -> None:
         self.pid = self.runtime.pid()
         self.mutex = self.runtime.mutex()
-        self._held: dict[str, LeaseRef] = {}
-        self._parts = Parts(self.mutex)
-        was_held = functools.partial(_was_held, self._held, self._parts)
-        self.keeper = Keeper(self.runtime, self.store, self.mutex, was_held)
+        self._held = Held(self.mutex)
+        self.keeper = Keeper(self.runtime, self.store, self.mutex, self._held.drop)
         self.turns = Turns(self.runtime, self.mutex)
 
     # --- what users call -----------------------------------------------------------------------------------
@@ -363,8 +361,7 @@ class Client:
             return
         self.runtime.enter()  # from another event loop it would wait for what only the first can do
         self._closed = True
-        refs = [*self._held.values(), *self._parts]
-        await self.keeper.stop([lease for ref in refs if (lease := ref()) is not None], CLOSING)
+        await self.keeper.stop(self._held.leases(), CLOSING)
         await self.store.close()
 
     def inheritable(self) -> tuple[int, ...]:
@@ -398,15 +395,7 @@ class Client:
         """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
         self.runtime.enter()
         self._refuse_closed()
-        ref = self._held.get(name)
-        lease = ref() if ref is not None else None
-        if lease is not None and lease.held_by(self.runtime.current()):
-            raise Misuse(
-                f"this task or thread already holds {name!r} (fence {lease.fence}): waiting for it would never end; "
-                "pass the lease on instead"
-            )
-        if self._parts.held:
-            self._parts.refuse(name, part, self.runtime.current())
+        self._held.refuse(name, part, self.runtime.current)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -414,16 +403,13 @@ class Client:
 
     def keep(self, lease: Lease) -> None:
         """From now on *lease* is held here; `Misuse` if the client was closed meanwhile: nobody would renew it."""
-        if part_of(lease.token) is None:
-            self._held[lease.name] = lease.ref
-        else:
-            self._parts.add(lease.ref)
+        self._held.add(lease.ref)
         self.keeper.keep(lease)
         self._refuse_closed()  # only now: closing gives up what is held, or we see that it has begun
 
     def forget(self, lease: Lease) -> bool:
         """From now on *lease* is not held here; tell whether it was."""
-        known = _was_held(self._held, self._parts, lease.ref)
+        known = self._held.drop(lease.ref)
         if known:
             self.keeper.drop()
         return known
@@ -465,9 +451,8 @@ class Client:
 
     def _lost(self, name: str, token: str, reason: LossReason) -> None:
         """The store says that a grant is over."""
-        ref = self._held.get(name) if part_of(token) is None else self._parts.get(name, token)
-        lease = ref() if ref is not None else None
-        if lease is not None and lease.token == token:
+        lease = self._held.get(name, token)
+        if lease is not None:
             lease.lost.happen(reason)
 
     def _forked(self) -> None:
@@ -479,10 +464,3 @@ class Client:
 
         if not self._closed:
             run(self.close())
-
-
-def _was_held(held: dict[str, LeaseRef], parts: Parts, ref: LeaseRef) -> bool:
-    """It is not held any more, or nobody refers to it: forget it, and tell whether it was known until now."""
-    if held.get(ref.name) is ref:
-        return held.pop(ref.name, None) is not None
-    return bool(parts.held) and parts.drop(ref)
