@@ -21,8 +21,8 @@ from dibs.testing.contract.watched import Watched
 
 T = TypeVar("T")
 
-SHORT = 0.15
-"""Seconds: a ttl that a test waits out; longer where the store cannot express it."""
+SHORT = 0.3
+"""Seconds: a ttl that a test waits out, and that a busy machine does not; longer where the store cannot express it."""
 
 PATIENCE = 10.0
 """Seconds after which something that should have happened did not."""
