@@ -153,7 +153,7 @@ class PostgresAdvisoryStore(Store):
         """End the sessions, and with them all that is still locked."""
         await self._holdings.endings.close()
         self._sessions.close()
-        self._holdings.uncount()
+        self._holdings.cap.count(0)
 
     def inheritable(self) -> tuple[int, ...]:
         """The sockets of the sessions: while a child has them, the server sees no end of the connection."""

@@ -9,10 +9,9 @@ unlocks first, which ends the doubt. Where it stays for the length of the ttl, t
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Awaitable
 
-from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
+from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder
 from dibs.ports.postgres_session import Session
 from dibs.ports.postgres_statement import Call, Rows, Transaction
@@ -20,8 +19,9 @@ from dibs.ports.postgres_values import number
 from dibs.runtime import Runtime
 from dibs.stores import postgres_lock as sql
 from dibs.stores import postgres_mode as mode
+from dibs.stores.postgres_cap import Cap
 from dibs.stores.postgres_endings import Endings
-from dibs.stores.postgres_facts import parts
+from dibs.stores.postgres_facts import holder, parts
 from dibs.stores.postgres_holding import Holding, Wait, Wanted
 from dibs.stores.postgres_places import Places
 from dibs.stores.postgres_sessions import Sessions
@@ -35,29 +35,24 @@ MOMENT = 0.01
 
 LINE_TIMED_OUT = "55P03"
 
-HELD: dict[int, int] = {}
-"""How many locks each client of this process holds."""
-
 
 class Holdings:
     """The locks of one client, by token."""
 
     def __init__(self, sessions: Sessions, runtime: Runtime) -> None:
         self.sessions, self._runtime = sessions, runtime
-        weakref.finalize(self, HELD.pop, id(self), None).atexit = False
+        self.cap = Cap()
         self.begin()
 
     def begin(self) -> None:
         """Nothing is held."""
         self._mutex = self._runtime.mutex()
         self.all: dict[str, Holding] = {}
+        self._joined = 0
+        """How many of them have no lock of their own, but share one in their session."""
         self.places = Places(self.sessions, self._runtime, self.ask)
         self.endings = Endings(self, self._runtime)
-        self.uncount()
-
-    def uncount(self) -> None:
-        """What is held does not count any more among the locks of this process."""
-        HELD[id(self)] = 0
+        self.cap.count(0)
 
     def get(self, token: str) -> Holding | None:
         """What *token* certainly holds."""
@@ -86,9 +81,11 @@ class Holdings:
             held = self.all.pop(token, None)
             if held is not None and token in (together := held.session.keys.get(held.key, set())):
                 together.remove(token)
-                if not together:
+                if together:
+                    self._joined -= 1
+                else:
                     del held.session.keys[held.key]
-            HELD[id(self)] = self.sessions.locks
+            self.cap.count(len(self.all) - self._joined)
 
     # --- taking ------------------------------------------------------------------------------------------------
 
@@ -127,11 +124,16 @@ class Holdings:
                 return held, True
             if self._another_has(wanted.key, token, main):
                 return None, False
-            if wanted.key not in main.keys:
-                self._check_cap()
+            together = main.keys.get(wanted.key)
+            if together is None:
+                self.cap.check(self.sessions.most_locks)
             held = self.all[token] = Holding(wanted, main, self._runtime.now() + wanted.ask.ttl)
-            main.keys.setdefault(wanted.key, set()).add(token)
-            HELD[id(self)] = self.sessions.locks
+            if together is None:
+                main.keys[wanted.key] = {token}
+            else:
+                together.add(token)
+                self._joined += 1
+            self.cap.count(len(self.all) - self._joined)
             return held, False
 
     def _another_has(self, key: int, token: str, main: Session) -> bool:
@@ -139,15 +141,6 @@ class Holdings:
         if mode.shares(token):
             return not all(map(mode.shares, main.keys.get(key, ())))
         return self.sessions.have(key)
-
-    def _check_cap(self) -> None:
-        held = sum(list(HELD.values()))
-        if held >= self.sessions.most_locks:
-            raise NotSupported(
-                f"this process holds {held} session locks, and more would endanger the table of locks that the whole "
-                "server shares; take postgresql:// (lease rows) for many names, or raise ?max_locks= and the server's "
-                "max_locks_per_transaction"
-            )
 
     async def _settled(
         self, held: Holding, answer: Awaitable[list[Rows]], until: float, *, doubt: bool = True
@@ -192,11 +185,10 @@ class Holdings:
     async def _busy(self, wanted: Wanted, until: float) -> Busy:
         """Who has it: the last to whom it was granted, unless that was to share it, and the others are still there."""
         [last] = await self.ask(until, [Call(sql.LAST, wanted.facts[:1])])
-        sharing: Rows = []
-        if last and mode.shares(last[0][8] or ""):
-            [sharing] = await self.ask(until, [Call(sql.SHARES, wanted.facts[:3])])
-        who = parts(sharing or last)
-        return Busy(who[0] if who else None, UNTIL_CALLED)
+        if not last or not mode.shares(last[0][8] or ""):
+            return Busy(holder(last[0]) if last else None, UNTIL_CALLED)
+        [sharing] = await self.ask(until, [Call(sql.SHARES, wanted.facts[:3])])
+        return Busy(parts(sharing or last)[0], UNTIL_CALLED)
 
     # --- waiting -----------------------------------------------------------------------------------------------
 

@@ -44,14 +44,12 @@ class Sessions:
         """Those that are open."""
         return list(self._all)
 
-    @property
-    def locks(self) -> int:
-        """How many locks are held in them."""
-        return sum([len(session.keys) for session in list(self._all) if not session.waits])
-
     def have(self, key: int) -> bool:
         """Whether the lock *key* is held, or may be, in one of them."""
-        return any(key in session.keys and not session.waits for session in list(self._all))
+        for session in list(self._all):  # noqa: SIM110 - half the time of any()
+            if key in session.keys and not session.waits:
+                return True
+        return False
 
     async def main(self, until: float) -> Session:
         """The one that holds most: so the others get empty."""
