@@ -180,6 +180,16 @@ def test_shared_locks_exclude_only_exclusive_ones(postgres: PostgresServer) -> N
         assert xact_lock(one, NAME, shared=True) == fence
 
 
+def test_a_table_that_was_made_since_the_transaction_last_looked_is_seen(postgres: PostgresServer) -> None:
+    """Within a transaction PostgreSQL may go on believing that a table is not there that another has made."""
+    postgres.do("DROP TABLE IF EXISTS dibs_advisory")
+    with transaction(postgres) as one, transaction(postgres) as two:
+        fence = xact_lock(two, NAME)
+        assert busy(one, NAME, shared=True)
+        two.commit()
+        assert xact_lock(one, NAME, shared=True) == fence
+
+
 def test_a_reader_with_a_shared_lock_can_be_checked(postgres: PostgresServer) -> None:
     guard = TableGuard(create_rows=True)
     with transaction(postgres) as reader, transaction(postgres) as writer:

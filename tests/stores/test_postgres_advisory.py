@@ -169,7 +169,7 @@ def test_a_heartbeat_answered_by_another_session_is_the_end_of_ours(ours: Steps)
     [session] = sessions(ours).known
     session.pid += 1  # as a pooler does that gives the connection another session
     assert ours.renew(claim) == [LossReason.SESSION_ENDED]
-    assert isinstance(ours.grant(ours.ask()), Grant)
+    until(lambda: isinstance(ours.grant(ours.ask()), Grant), "the server has ended that session, and with it the lock")
 
 
 def test_a_server_that_ends_idle_sessions_leaves_ours_alone(postgres: PostgresServer, url: str) -> None:

@@ -25,8 +25,9 @@ from dibs.runtime.clock import boot_time
 from dibs.stores.postgres_grant import LAST_FENCE, MICROS, NOW
 from dibs.stores.postgres_schema import ALONE, TABLES
 
+# A look at the catalog itself: within a transaction `to_regclass` may go on answering what it did before.
 FACTS = """SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
-    to_regclass('dibs_advisory') IS NOT NULL, pg_is_in_recovery()"""
+    EXISTS (SELECT FROM pg_class WHERE relname = 'dibs_advisory' AND pg_table_is_visible(oid)), pg_is_in_recovery()"""
 
 WAIT = """SELECT pg_advisory_xact_lock{shared}(CAST(:key AS bigint))
     FROM (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true) OFFSET 0) AS patience"""
