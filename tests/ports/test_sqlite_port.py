@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sqlite3
 import threading
 import time
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.place import Place
 from dibs.ports.sqlite import BlockingPort, WorkerPort
+from dibs.ports.sqlite_connection import Connection
 from dibs.ports.sqlite_database import Database
 from dibs.runtime import run
 from dibs.runtime.asyncio import AsyncioRuntime
@@ -123,6 +126,27 @@ def test_closing_ends_the_worker_and_so_does_forgetting(tmp_path: Path) -> None:
     while workers() > before:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_forgetting_closes_the_database_without_a_word(tmp_path: Path) -> None:
+    def is_open() -> bool:
+        files = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        return str(tmp_path / "x.db") in files
+
+    port: BlockingPort | None = blocking(tmp_path)
+    assert port is not None
+    assert run(port.call(5.0, one)) == 1
+    assert is_open()
+    del port
+    gc.collect()  # a word would be a ResourceWarning: an error here
+    assert not is_open()
+
+
+def test_a_database_that_cannot_be_opened_is_forgotten_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "x.db").mkdir()
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        Connection(Place(str(tmp_path / "x.db")), "sqlite:", time.monotonic)
+    gc.collect()
 
 
 def test_threads_take_turns_and_give_up_in_time(tmp_path: Path) -> None:

@@ -88,14 +88,15 @@ class Acquiring:
         place = turns.place()
         try:
             turns.join(name, place)
-            while await turns.reach(place, self._deadline) and not self._deadline.passed():
+            while True:  # with its condition here, Ctrl-C could come past this `try`: tests/test_loops.py
+                if not await turns.reach(place, self._deadline) or self._deadline.passed():
+                    raise self.refused()
                 self._client.enter()  # it may have been closed while we waited
                 self.ask = self.ask._replace(queue=True)
                 answer = await self._attempt()
                 if not isinstance(answer, Busy):
                     return answer
                 await self._pause(answer)
-            raise self.refused()
         except BaseException as error:
             await self._leave(error)
             raise

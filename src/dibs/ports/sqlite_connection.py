@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
@@ -28,6 +30,9 @@ PAUSE = 0.00005
 
 _NO_CHECKPOINT_ON_CLOSE = 1006
 """SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, which the module has no name for before Python 3.12."""
+
+WARNS_OF_NUMBERS = (3, 12) <= sys.version_info < (3, 12, 4)
+"""Whether Python takes ``?1`` for a name, and warns of values in a sequence: https://github.com/python/cpython/issues/117995."""
 
 _open: dict[int, weakref.ref[Connection]] = {}
 """All connections of this process. Threads come and go meanwhile: `list` of it is one step, a weak set's is not."""
@@ -50,12 +55,16 @@ class Connection:
         self._refuse_company_adrift()
         # SQLite's own waiting is off (timeout=0): it starves. isolation_level=None: we begin transactions ourselves.
         try:
-            self._sqlite = sqlite3.connect(place.path, timeout=0, isolation_level=None, check_same_thread=False)
+            self._sqlite = sqlite3.connect(
+                place.path, timeout=0, isolation_level=None, check_same_thread=False, factory=_Forgettable
+            )
         except sqlite3.Error as exc:
             raise explained(exc, url) from exc
         if hasattr(self._sqlite, "setconfig"):  # Python 3.12: whoever leaves last does not tidy the log away
             self._sqlite.setconfig(_NO_CHECKPOINT_ON_CLOSE, True)
-        self._execute = self._sqlite.execute
+        self._execute: Callable[..., sqlite3.Cursor] = self._sqlite.execute
+        if WARNS_OF_NUMBERS:
+            self._execute = partial(_execute_by_names, self._sqlite.execute)
         _open[id(self)] = weakref.ref(self)
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
@@ -189,6 +198,27 @@ class Connection:
     def _failed(self, error: sqlite3.Error) -> StoreUnavailable:
         self.broken = True
         return explained(error, self._url)
+
+
+def _execute_by_names(
+    execute: Callable[..., sqlite3.Cursor], sql: str, values: Sequence[object] = ()
+) -> sqlite3.Cursor:
+    """Execute *sql* with the values of ``?1``, ``?2`` and so on under the names ``1``, ``2``."""
+    return execute(sql, {str(number): value for number, value in enumerate(values, 1)} if "?1" in sql else values)
+
+
+class _Forgettable(sqlite3.Connection):
+    """Closes when it is dropped, with the client or the event loop that was forgotten instead of closed.
+
+    So does its base; but since Python 3.13 that one warns of it, also at the end of the interpreter. A forked child
+    drops none of its parent's: they are buried.
+    """
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105 - at the end of the interpreter `contextlib` may be gone
+            self.close()
+        except sqlite3.ProgrammingError:
+            pass  # it could not be opened
 
 
 class _Transaction:
