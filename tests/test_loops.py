@@ -1,13 +1,14 @@
 """Loops in a ``try`` that has to clean up after Ctrl-C: their jump back to the start is inside of it too.
 
-CPython 3.12 and 3.13 leave the jump of some ``while condition:`` out of the ``try`` around it, and look for signals just
-there (https://github.com/python/cpython/issues/130279). ``while True:`` with the condition inside is compiled as it reads.
-Where a skipped ``finally`` costs a little memory at most, a loop may keep its condition, and is not in the list.
+CPython 3.12 and 3.13 leave the jump of some ``while condition:`` out of the ``try`` around it, and look for signals
+just there (https://github.com/python/cpython/issues/130279). ``while True:`` with the condition inside is compiled as
+it reads. Where a skipped ``finally`` costs a little memory at most, a loop may keep its condition; it is not listed.
 """
 
 from __future__ import annotations
 
 import dis
+import itertools
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -43,7 +44,7 @@ def lines_that_jump_out(code: CodeType) -> Iterator[int]:
         target = next((entry.target for entry in covered if entry.start <= offset < entry.end), None)
         return None if target is None or starts[target].opname == "CALL_INTRINSIC_1" else target
 
-    for before, jump in zip(instructions, instructions[1:], strict=False):
+    for before, jump in itertools.pairwise(instructions):
         if jump.opname == "JUMP_BACKWARD" and jump.positions is not None and jump.positions.lineno is not None:
             expected = handler(before.offset)
             if expected is not None and handler(jump.argval) == expected != handler(jump.offset):
