@@ -71,6 +71,7 @@ NOT_MIRRORED = {
     "servers": "what starts real servers for the tests",
     "simulation": "the whole, in many seeded histories",
     "test_imports.py": "the rules of this file",
+    "test_loops.py": "all loops that clean up after Ctrl-C",
     "test_docs.py": "README.md and docs/",
     "test_examples.py": "examples/",
     "test_project.py": "Makefile, .ci/ and packaging",

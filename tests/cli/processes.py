@@ -61,6 +61,12 @@ class Sandbox:
         self.env = {**kept, "DIBS_URL": self.url}
         self._started: list[subprocess.Popen[str]] = []
 
+    def spoil(self) -> None:
+        """Make something else of the database. Its log goes first: from Python 3.12 on it is kept, and has it all."""
+        for rest in self.database.parent.glob("locks.db-*"):
+            rest.unlink()
+        self.database.write_bytes(b"this is not a database, and it is long enough to be looked at" * 100)
+
     def dibs(self, *args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         return subprocess.run(

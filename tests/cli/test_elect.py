@@ -110,7 +110,7 @@ def test_restart_does_not_go_on_for_ever(box: Sandbox, command: list[str], code:
 def test_with_restart_a_store_that_fails_is_tried_again(box: Sandbox) -> None:
     box.dibs("elect", "x", "--", "true")
     whole = box.database.read_bytes()
-    box.database.write_bytes(b"this is not a database, and it is long enough to be looked at" * 100)
+    box.spoil()
     assert box.dibs("elect", "x", "--", "true").returncode == 69
     with box.file("told").open("w", encoding="utf-8") as told:
         process = box.start("elect", "--restart", "--ttl", "0.3", "x", "-c", FOR_EVER.format("pid"), stderr=told)

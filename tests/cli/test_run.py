@@ -115,7 +115,7 @@ def test_a_waiter_gets_the_lock_when_it_is_given_back(box: Sandbox) -> None:
 
 def test_a_store_that_cannot_be_used_gives_69(box: Sandbox) -> None:
     box.dibs("run", "x", "--", "true")
-    box.database.write_bytes(b"this is not a database, and it is long enough to be looked at" * 100)
+    box.spoil()
     done = box.dibs("run", "x", "--", "touch", "it-ran")
     assert done.returncode == 69
     assert done.stderr.startswith("dibs: the store ")
