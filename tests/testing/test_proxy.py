@@ -361,10 +361,16 @@ def test_a_forked_child_keeps_no_connection(client: socket.socket, proxy: FaultP
     """A connection ends when the proxy ends it, although a child was forked meanwhile."""
     ask(client, b"hello")
     fork = multiprocessing.get_context("fork")
-    stop = fork.Event()
-    child = fork.Process(target=stop.wait)
+    there, stop = fork.Event(), fork.Event()
+
+    def live() -> None:
+        there.set()
+        stop.wait()
+
+    child = fork.Process(target=live)
     child.start()
     try:
+        assert there.wait(PATIENCE)  # until it has run it has what it was born with
         proxy.cut("rst")
         assert server.has_got(b"<reset>")
         with proxy.refuse(), pytest.raises(ConnectionRefusedError):

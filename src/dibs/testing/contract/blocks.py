@@ -23,7 +23,7 @@ class Blocks(Kind):
     async def test_the_body_of_a_refused_block_never_runs(self, world: World) -> None:
         held, ran = await world.crashed(world.name(), 30), False
         with pytest.raises(NotAcquired):
-            async with world.client().lock(held.name, timeout=0.05):
+            async with world.client().lock(held.name, timeout=0.3):
                 ran = True
         assert not ran
         assert await holds(world, held.name) == held.fence

@@ -129,13 +129,13 @@ class Together(Kind):
     async def test_what_was_taken_before_the_store_failed_is_given_back(self, world: World) -> None:
         for fault in (refuse, drop_reply):
             client, names = world.client(), [world.name() for _ in range(2)]
-            async with client.lock(names[0], ttl=1.0):
+            async with client.lock(names[0], ttl=3.0):
                 pass  # so that the next grant is the second of the two below, and has nothing to prepare
             world.wire(client).spoil("grant", passing)
             for _ in range(20):
                 world.wire(client).spoil("grant", fault)
             with pytest.raises(StoreUnavailable):
-                await client.all(*names, ttl=1.0).acquire(timeout=0.1)
+                await client.all(*names, ttl=3.0).acquire(timeout=0.1)
             world.wire(client).heal()
             for name in names:
                 await world.until(lambda name=name: is_free(world, name))  # type: ignore[misc]
