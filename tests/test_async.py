@@ -351,7 +351,7 @@ async def test_a_refused_block_does_not_run_its_body(client: dibs.Client, other:
     ran = False
     async with other.lock("a", note="the other"):
         with pytest.raises(NotAcquired, match="the other"):
-            async with client.lock("a", timeout=0.05):
+            async with client.lock("a", timeout=0.3):
                 ran = True
     assert not ran
 

@@ -65,7 +65,7 @@ CHILDREN = {
     "asks for the same lock": """
         assert client.lock("a").try_acquire() is None
         try:
-            client.lock("a").acquire(timeout=0.05)
+            client.lock("a").acquire(timeout=0.3)
         except dibs.NotAcquired as refused:
             assert refused.holder.pid == os.getppid()
         """,

@@ -156,7 +156,7 @@ def test_a_forked_child_uses_connections_of_its_own(redis_server: RedisServer) -
                 client.lock("b").acquire(timeout=1).release()
                 taken = client.lock("a").try_acquire() is None
                 with pytest.raises(dibs.NotAcquired):
-                    client.lock("a").acquire(timeout=0.05)
+                    client.lock("a").acquire(timeout=0.3)
                 code = 0 if taken else 2
             finally:
                 os._exit(code)
@@ -172,7 +172,7 @@ def test_closing_a_client_leaves_neither_connection_nor_thread(redis_server: Red
     before = threading.active_count()
     with dibs.connect(redis_server.url) as client, dibs.connect(redis_server.url) as other:
         with client.lock("a"), pytest.raises(dibs.NotAcquired):
-            other.lock("a").acquire(timeout=0.05)
+            other.lock("a").acquire(timeout=0.3)
         assert connections(redis_server) == 3  # one that asks for each, and one that listens
     until(lambda: connections(redis_server) == 0, "the server has seen the ends")
     assert threading.active_count() == before

@@ -183,7 +183,7 @@ def test_closing_a_client_leaves_neither_connection_nor_task(redis_server: Redis
         async with dibs.connect(redis_server.url) as client, dibs.connect(redis_server.url) as other:
             lease = await client.lock("a").acquire(timeout=0)
             with pytest.raises(dibs.NotAcquired):
-                await other.lock("a").acquire(timeout=0.05)
+                await other.lock("a").acquire(timeout=0.3)
             await lease.release()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

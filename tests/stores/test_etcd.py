@@ -93,7 +93,7 @@ class TestSharedLeases(EtcdKind):
         for _ in range(3):
             assert await theirs.lock("a").try_acquire() is None
             with contextlib.suppress(dibs.NotAcquired):
-                await theirs.lock("a").acquire(timeout=0.05)
+                await theirs.lock("a").acquire(timeout=0.3)
         assert etcd_server.keys_under() == [f"dibs/locks/default/a/{lease.token}"]
         await lease.release()
         assert etcd_server.keys_under() == []
