@@ -17,7 +17,9 @@ import dibs.aio
 from dibs.core.lease import Lease
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.part import SHARED, Part
+from dibs.stores import zookeeper_place
 from dibs.stores.store import Ask, Busy, Grant
+from dibs.stores.zookeeper import ZooKeeperStore
 from dibs.stores.zookeeper_endings import ABSENT
 from dibs.stores.zookeeper_paths import guid, in_line
 from dibs.testing.contract.fences import Fences
@@ -231,6 +233,28 @@ class TestLostAnswers(Kind, Fixtures):
         raw.delete(first)
         assert (await waiter.result()).fence == place
 
+    async def test_a_process_that_stood_still_goes_on_with_the_place_it_has(
+        self, world: World, raw: KazooClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever waits in it is about to look: if its place were ended meanwhile, it could leave a second behind."""
+        monkeypatch.setattr(zookeeper_place, "OVERDUE", PATIENCE)
+        await world.crashed("a", 30)
+        ask = world.ask("a", queue=True)
+        busy = await world.store.grant(ask, STEP)
+        assert isinstance(busy, Busy)
+        store = world.store
+        assert isinstance(store, ZooKeeperStore)
+        place = store._places.all[ask.token]
+        waiter = world.begin(functools.partial(world.store.wait, ask, busy, PATIENCE))
+        await world.until(functools.partial(is_attended, place))
+        place.attended_until = place.seen_at = store._runtime.now() - 2 * ABSENT
+        await store._endings._look(store._giving, place)
+        assert len(raw.get_children("/default/a")) == 2
+        place.session.ended.add(place.owner)
+        await store._endings._look(store._giving, place)
+        await waiter.result()
+        assert store._places.all[ask.token] is place
+
 
 async def ask_for_what_was_locked_before(world: World) -> Ask:
     """So that its parents are there, and the first request creates the node."""
@@ -242,6 +266,10 @@ async def ask_for_what_was_locked_before(world: World) -> Ask:
 async def somebody_waits(world: World) -> bool:
     """Whether a client has been told that the lock is taken."""
     return world.asks("wait") > 0
+
+
+async def is_attended(place: zookeeper_place.Place) -> bool:
+    return place.attended_until > 0
 
 
 async def has_children(raw: KazooClient, count: int) -> bool:

@@ -88,7 +88,7 @@ class Endings:
         places, now = giving.places, self._runtime.now()
         if place.owner and place.is_over:
             self._session_ended(places, place)
-        elif place.is_attended(now):
+        elif not place.is_forsaken(now):
             return
         elif place.granted and not place.left and place.ends_at <= now:
             places.remember(place.token, LossReason.EXPIRED)
@@ -114,7 +114,7 @@ class Endings:
             self.tell(place.name, place.token, reason)
 
     def _session_ended(self, places: Places, place: Place) -> None:
-        if place.is_attended(self._runtime.now()):
+        if not place.is_forsaken(self._runtime.now()):
             place.call()  # a waiter lines up anew
             return
         places.drop(place)

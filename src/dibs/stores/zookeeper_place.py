@@ -36,6 +36,7 @@ class Place:
         "minded",
         "name",
         "node",
+        "overdue_at",
         "owner",
         "parent",
         "part",
@@ -69,6 +70,8 @@ class Place:
         self.attended_until = 0.0
         """Until when somebody who asks or waits right now has done so, even if an interrupt kept it from saying so; 0
         if nobody does."""
+        self.overdue_at = 0.0
+        """When that was first found to be past; 0 if it was not."""
         self.seen_at = 0.0
         """When somebody last did, or will have done at the latest."""
         self.left = False
@@ -90,11 +93,18 @@ class Place:
 
     def attend(self, until: float) -> None:
         """Somebody asks or waits, until *until*."""
+        self.overdue_at = 0.0
         self.seen_at = self.attended_until = until + OVERDUE
 
     def is_attended(self, now: float) -> bool:
         """Whether somebody asks or waits."""
         return now < self.attended_until
+
+    def is_forsaken(self, now: float) -> bool:
+        """Whether nobody asks or waits, and nobody who did is about to go on: this process may have stood still."""
+        if self.attended_until and not self.overdue_at and now >= self.attended_until:
+            self.overdue_at = now
+        return not self.attended_until or (0.0 < self.overdue_at <= now - OVERDUE)
 
     def creating(self, replies: Replies, at: int) -> None:
         """A request to create the node is on its way; its answer is that of *replies* with the index *at*."""
