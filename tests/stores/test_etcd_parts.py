@@ -267,6 +267,7 @@ class TestLooking(EtcdKind):
             await broken.renew()
         assert broken.lost_reason is LossReason.EVICTED
         await kept.renew()
+        assert (await world.store.show("a", STEP)).fence == broken.fence > kept.fence
 
     async def test_the_condition_of_one_holder_is_about_that_one(self, world: World, etcd_server: EtcdServer) -> None:
         first, second = [await world.client().lock("a", shared=True).acquire(timeout=0) for _ in range(2)]

@@ -54,6 +54,14 @@ class TestNodes(PartsKind):
             assert int(raw.get(f"{chroot}/default/a")[0]) == last.fence
             assert (await world.store.show("a", STEP)).fence == third.fence
 
+    async def test_the_last_fence_does_not_fall_when_the_newest_is_broken_and_then_another(self, world: World) -> None:
+        first, second, third = [await world.crashed("a", 30, SHARED) for _ in range(3)]
+        for broken in (third, second):
+            assert await world.store.evict("a", broken.fence, "", STEP)
+            assert (await world.store.show("a", STEP)).fence == third.fence
+        await world.store.release("a", first.token, STEP)
+        assert (await world.store.show("a", STEP)).fence == third.fence
+
     async def test_nor_does_one_that_meets_a_higher_one_on_its_way(
         self, world: World, raw: KazooClient, chroot: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -40,13 +40,14 @@ class View:
         line = standing(pairs, self._naming)
         record = values.read_broken(noted[0].value) if noted else None
         eviction = record.eviction if record else None
+        broken = eviction.fence if eviction else 0
         left = await self._expiries(line.inside, until)
         holders = tuple(self._person(name, pair, pair.created, left[pair.lease]) for pair in line.inside)
         waiting = tuple(self._person(name, pair, 0, None) for pair in line.behind)
         if not holders:
-            return LockState(name, eviction.fence if eviction else 0, None, (), eviction)
+            return LockState(name, broken, None, (), eviction)
         sharing = holders if holders[0].part else ()
-        return LockState(name, holders[-1].fence, holders[0], waiting, eviction, sharing=sharing)
+        return LockState(name, max(holders[-1].fence, broken), holders[0], waiting, eviction, sharing=sharing)
 
     def _person(self, name: str, pair: Pair, fence: int, expires_in: float | None) -> Holder:
         return values.holder(name, fence, pair.value, expires_in, self._naming.part(pair.key))

@@ -60,11 +60,12 @@ async def evict(
 ) -> bool:
     """Delete the node of the holder that has *fence*, and write down who did it, in one transaction.
 
-    No two nodes have the same path, so what is deleted is what was looked at.
+    No two nodes have the same path, so what is deleted is what was looked at. The fence is kept as a release keeps it:
+    of several holders another may be broken next, and that of the newest would be forgotten.
     """
     parent = paths.parent(by.name)
     while True:
-        names, node = await _ask(session, [children(parent), read(paths.broken)], until)
+        names, node, above = await _ask(session, [children(parent), read(paths.broken), read(parent)], until)
         held = [f"{parent}/{entry}" for entry in _inside(in_line(names if isinstance(names, list) else []))]
         found = await _ask(session, [read(path) for path in held], until)
         fences = [each.fence if isinstance(each, Node) else None for each in found]
@@ -74,7 +75,9 @@ async def evict(
         data = evictions.and_of(by.name, fence, reason, by)
         note = write(paths.broken, data, evictions.version) if node is not No.NODE else None
         noted = note or lasting(paths.broken, data, private=private)
-        [done] = await _ask(session, [together(delete(held[fences.index(fence)]), noted)], until)
+        newer = isinstance(above, Node) and last_fence(above) < fence
+        last = [write(parent, b"%d" % fence, above.version)] if newer else []
+        [done] = await _ask(session, [together(delete(held[fences.index(fence)]), noted, *last)], until)
         if not any(isinstance(each, No | StoreUnavailable) for each in done):
             return True
         sure(done)  # else somebody was quicker: look again
