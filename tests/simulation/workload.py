@@ -191,6 +191,8 @@ class History:
                 raise  # else this task keeps a lease that it has handed over, and may not ask for another
             self.counts[type(error).__name__] += 1
             self.world.log(f"got {type(error).__name__}: {error}")
+            # Its frames would keep a lease: nothing here collects the cycle that contextlib makes from Python 3.12 on.
+            error.with_traceback(None)
 
     def lock(self, client: Client) -> Any:
         return client.lock(
