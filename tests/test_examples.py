@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_replicas_that_start_together_migrate_once(start: Start, tmp_path: Path)
     assert [text.splitlines()[-2:] for text in found] == [["0 statements", "serving"]] * 3 + [
         ["2 statements", "serving"]
     ]
-    assert sqlite3.connect(database).execute("SELECT currency FROM invoice").fetchall() == []
+    with closing(sqlite3.connect(database)) as opened:
+        assert opened.execute("SELECT currency FROM invoice").fetchall() == []
 
 
 def test_an_invoice_is_charged_once_however_many_ask(start: Start, tmp_path: Path) -> None:
@@ -88,7 +90,8 @@ def test_an_invoice_is_charged_once_however_many_ask(start: Start, tmp_path: Pat
     receipts = {(number, ended(call)) for number, call in calls}
     assert len(receipts) == 2
     assert sorted(receipt for _, receipt in receipts) == ["receipt 1\n", "receipt 2\n"]
-    charged = sqlite3.connect(shop).execute("SELECT invoice FROM charge").fetchall()
+    with closing(sqlite3.connect(shop)) as opened:
+        charged = opened.execute("SELECT invoice FROM charge").fetchall()
     assert sorted(charged) == [(1,), (2,)]
 
 
