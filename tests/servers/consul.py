@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
 import tempfile
 import urllib.error
 import urllib.request
@@ -114,11 +113,11 @@ class ConsulServer:
 
     def stop(self) -> None:
         """Let it stand still."""
-        self.process.signal(signal.SIGSTOP)
+        self.process.stop()
 
     def cont(self) -> None:
         """Let it go on."""
-        self.process.signal(signal.SIGCONT)
+        self.process.cont()
 
     def reset(self) -> Self:
         """As new, for the next test: running, empty, and with another root: a lock-delay that runs goes on."""

@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from signal import SIGCONT, SIGSTOP
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -130,12 +129,12 @@ class EtcdServer:
     def stop(self) -> None:
         """Let it stand still."""
         assert self._process is not None
-        self._process.signal(SIGSTOP)
+        self._process.stop()
 
     def cont(self) -> None:
         """Let it go on."""
         if self._process is not None and self._process.runs:
-            self._process.signal(SIGCONT)
+            self._process.cont()
 
     @property
     def runs(self) -> bool:

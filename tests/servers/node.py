@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -124,12 +123,12 @@ class Node:
     def stop(self) -> None:
         """Let it stand still: it accepts connections, as its kernel does, and answers nothing."""
         assert self._process is not None
-        self._process.signal(signal.SIGSTOP)
+        self._process.stop()
 
     def cont(self) -> None:
         """Let it go on after a `stop`; a dead one stays dead."""
         if self._process is not None and self._process.runs:
-            self._process.signal(signal.SIGCONT)
+            self._process.cont()
 
     def restart(self, *, keep_data: bool) -> None:
         """End it and start it again on its port, with all its data, saved in good order, or with none."""

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 PATIENCE = 20.0
@@ -48,11 +49,26 @@ class Process:
         """Send a signal to all of it."""
         os.killpg(self.pid, number)
 
+    def stop(self) -> None:
+        """Let it stand still: SIGSTOP, and wait until all threads have. Some may answer for a while yet."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: not self.runs or {"T"} >= set(self._states()), "it stands still")
+
+    def cont(self) -> None:
+        """Let it go on."""
+        self.signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it now; it cannot object. Once ended, this does nothing."""
         if self.runs:
             self.signal(signal.SIGKILL)
         self.ended()
+
+    def _states(self) -> Iterator[str]:
+        """Of each of its threads, as the kernel abbreviates it."""
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # it has ended
+                yield stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
     def ended(self) -> None:
         """Wait for its end."""

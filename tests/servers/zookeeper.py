@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 import tempfile
 from collections.abc import Sequence
@@ -135,12 +134,12 @@ class ZooKeeperServer:
     def stop(self) -> None:
         """Let it stand still: it accepts connections, as its kernel does, and answers nothing."""
         assert self._process is not None
-        self._process.signal(signal.SIGSTOP)
+        self._process.stop()
 
     def cont(self) -> None:
         """Let it go on after a `stop`."""
         if self._process is not None and self._process.runs:
-            self._process.signal(signal.SIGCONT)
+            self._process.cont()
 
     def reset(self) -> Self:
         """For the next test: it runs and serves. Tests that count have a chroot of their own."""
