@@ -92,7 +92,7 @@ def detach(db: Database, claim: Claim) -> None:
 def evict(db: Database, name: str, fence: int, reason: str) -> bool:
     """Break the grant with *fence* if it holds."""
     with db.transaction():
-        lease, now, by = find(db, name), db.moment(), f"{db.user}@{db.host} pid {db.pid}"
+        lease, now, by = find(db, name), db.moment(), f"{db.user} on {db.host} pid {db.pid}"
         if lease is None or lease.free_since(db, now) is not None:
             return False
         if lease.token == TO_SEVERAL:

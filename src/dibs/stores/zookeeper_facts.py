@@ -30,7 +30,7 @@ class Broken(NamedTuple):
         """The same, after *by* has broken *name*."""
         facts = self._all()
         facts.pop(name, None)
-        facts[name] = {"fence": fence, "reason": reason, "by": f"{by.user}@{by.host} pid {by.pid}"}
+        facts[name] = {"fence": fence, "reason": reason, "by": f"{by.user} on {by.host} pid {by.pid}"}
         return _json(dict(list(facts.items())[-KEPT:]))
 
     def _all(self) -> dict[str, Any]:
