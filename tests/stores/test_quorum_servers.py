@@ -187,6 +187,7 @@ def test_a_release_that_reaches_a_majority_frees_the_lock(five: list[RedisServer
 def test_a_lease_whose_keys_were_removed_from_a_majority_is_lost(three: list[RedisServer]) -> None:
     with met(three) as client:
         lease = client.lock("x").acquire()
+        until(lambda: all(holders(three)), "the last of them has it too")
         for server in three[:2]:
             server.command("DEL", KEY)
         with pytest.raises(LeaseLost):
