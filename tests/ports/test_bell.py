@@ -91,3 +91,23 @@ def test_the_sweep_deletes_the_bells_of_the_dead(bells: Bells, tmp_path: Path) -
     os.mkfifo(tmp_path / "lives.1")
     bells.sweep({"me", "lives"})
     assert {path.name for path in tmp_path.iterdir()} == {name, "lives.1"}
+
+
+def test_who_listens_when_it_ends_is_woken_and_reads_nothing_of_others(bells: Bells, tmp_path: Path) -> None:
+    _, bell = give(bells, "t")
+    bells.end()
+    (tmp_path / "other").write_text("of somebody else", encoding="utf-8")
+    with (tmp_path / "other").open(encoding="utf-8") as other:  # it gets the number of whatever was closed just now
+        assert rung(bell)
+        bell.hush()
+        assert other.read() == "of somebody else"
+
+
+def test_it_is_closed_when_nobody_listens_any_more(bells: Bells) -> None:
+    _, bell = give(bells, "t")
+    number = bell.fd
+    bells.end()
+    assert os.fstat(number)
+    del bell
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

@@ -33,9 +33,21 @@ class Bell:
                 os.read(self.fd, 4096)
 
     def end(self) -> None:
-        """Close it. Its owner may still be about to read, so the number must not stay: it may soon be another's."""
+        """Wake whoever listens, for the last time. It is closed when nobody refers to it any more.
+
+        Not now: another thread may be about to read, and the number may be another file's by then.
+        """
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.fd, b"!")
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close it at once; who refers to it may be a thread that is only in the parent."""
         fd, self.fd = self.fd, -1
         os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "fd", -1) >= 0:
+            os.close(self.fd)
 
 
 class Bells:
@@ -103,7 +115,7 @@ class Bells:
     def leave_to_parent(self) -> None:
         """In a forked child: close our copies, else the parent's bells would seem heard after its death."""
         for bell in self._ours():
-            bell.end()
+            bell.leave_to_parent()
 
     def _ours(self) -> list[Bell]:
         ours = [*self._idle, *self._given.values()]
