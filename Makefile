@@ -3,9 +3,11 @@
 #     make test ARGS="-k fence"     arguments for pytest
 #     make test JOBS=0              in one process, for a debugger
 #     make test PYTHON=python3.13   another Python, after `make clean`
+#     make quick SINCE=main         all that came since main, instead of what is not committed
 
 PYTHON ?= python3
 ARGS ?=
+SINCE ?= HEAD
 JOBS ?= 3
 
 venv := .venv/.stamp
@@ -16,16 +18,22 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check fix bench clean
+.PHONY: help demo quick test test-all check layers fix bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(venv) ## see two processes contend for a lock, in under a minute and without a server
 	@$(bin)/python tools/demo.py
 
+quick: $(venv) $(servers) ## in a minute: the core, 6,000 histories, and what belongs to the files that you changed
+	@$(bin)/python tools/quick.py $(SINCE)
+
 test: $(venv) $(servers) ## run the tests, in random order; ARGS="-k fence" goes to pytest
 	@$(bin)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-all: $(venv) $(servers) ## the same, and the contract of each store in every runtime: about a quarter of an hour
+	@$(bin)/python -m pytest -n $(JOBS) --dist worksteal --all-runtimes $(ARGS)
 
 check: $(venv) ## format, lint, types, import rules and docs; changes nothing
 	@echo "check: format" && $(bin)/ruff format --quiet --check . || { echo "make fix corrects that"; exit 1; }
@@ -33,9 +41,14 @@ check: $(venv) ## format, lint, types, import rules and docs; changes nothing
 	@echo "check: types" && $(bin)/mypy --strict --no-error-summary
 	@echo "check: imports" && $(bin)/python -m pytest --quiet --no-header tests/test_imports.py
 	@echo "check: rendered pages" && $(bin)/python tools/render.py --check
+	@echo "check: docstrings" && $(bin)/python tools/docstrings.py --check
 	@echo "check: docs" && $(bin)/sphinx-build -q -E -W --keep-going docs docs/_build/html
 
-fix: $(venv) ## format, correct what lint can correct, and write the rendered parts of the docs anew
+layers: $(venv) ## draw the layers of src/dibs, and show which folder imports from which, and every circle of files
+	@$(bin)/python tools/layers.py
+
+fix: $(venv) ## format, correct what lint can correct, and write what is rendered: docs and docstrings of faces
+	@$(bin)/python tools/docstrings.py
 	@$(bin)/ruff check --quiet --fix . ; $(bin)/ruff format .
 	@$(bin)/python tools/render.py
 

@@ -13,7 +13,7 @@ import uncontended
 from consul_locks import BARE, BARE_HTTPX, CONSULOCK, DIBS, DIBS_ASYNC, opened, present
 from consul_server import ConsulServer
 from crowd import calls_for_each
-from dibs.ports.consul import Agent
+from dibs.stores.consul.port.agent import Agent
 from page import Aim, Answer, at_most
 from rounds import Scale, ratio
 

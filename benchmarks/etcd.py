@@ -11,7 +11,7 @@ from typing import Any
 import passing
 import uncontended
 from crowd import calls_for_each
-from dibs.ports.etcd import Etcd
+from dibs.stores.etcd.port.gateway import Etcd
 from etcd_locks import AETCD, BARE, BARE_HTTPX, DIBS, DIBS_ASYNC, ETCD3GW, TOOZ, opened, present
 from etcd_server import EtcdServer
 from page import Aim, Answer, at_most

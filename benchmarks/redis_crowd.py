@@ -38,7 +38,7 @@ def measure(folder: Path, scale: Scale) -> Answer:
     with RedisServer(folder) as server:
         runs = {kind: lambda kind=kind: hammered(kind, server.port, seconds) for kind in present(KINDS)}
         found = interleaved(runs, 1 if scale.quick else 5)
-    part = {kind: _part([each.handoffs for each in got], found) for kind, got in found.items()}
+    part = {kind: _share([each.handoffs for each in got], found) for kind, got in found.items()}
     spread = {kind: median(each.spread for each in got) for kind, got in found.items()}
     rows = [
         [
@@ -65,7 +65,7 @@ def measure(folder: Path, scale: Scale) -> Answer:
     return Answer([table(head, rows)], aims)
 
 
-def _part(rates: list[float], found: dict[str, list[Hammered]]) -> float:
+def _share(rates: list[float], found: dict[str, list[Hammered]]) -> float:
     return median(mine / floor.handoffs for mine, floor in zip(rates, found[FIFO], strict=True))
 
 

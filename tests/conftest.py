@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -24,6 +25,8 @@ from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.sentinel import SentinelTrio
 from servers.zookeeper import Ensemble, ZooKeeperServer
+
+pytest_plugins = ["selection", "tries", "busy"]
 
 
 def pytest_configure() -> None:
@@ -90,6 +93,12 @@ def shared_etcd_cluster() -> Iterator[EtcdCluster]:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """An authority of our own, and certificates for a server and a client on this machine."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def shared_redlock() -> Iterator[list[RedisServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(RedisServer()) for _ in range(3)]
 
 
 @pytest.fixture
@@ -208,6 +217,34 @@ def etcd_cluster(shared_etcd_cluster: EtcdCluster) -> EtcdCluster:
     """Three members that run, without keys or leases."""
     shared_etcd_cluster.reset()
     return shared_etcd_cluster
+
+
+@pytest.fixture
+def redlock(shared_redlock: list[RedisServer]) -> str:
+    """The URL of a Redlock of three masters."""
+    for server in shared_redlock:
+        server.reset()
+    return "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in shared_redlock) + "/0"
+
+
+@pytest.fixture(
+    params=["sqlite", "memory", "redis", "redlock", "postgresql", "advisory", "zookeeper", "etcd", "consul"]
+)
+def every_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The test runs once with each kind of store, and gets its URL."""
+    get = request.getfixturevalue
+    urls: dict[str, Callable[[], str]] = {
+        "sqlite": lambda: f"sqlite:///{tmp_path}/dibs.db",
+        "memory": lambda: "memory:",
+        "redis": lambda: cast(str, get("redis_server").url),
+        "redlock": lambda: cast(str, get("redlock")),
+        "postgresql": lambda: cast(str, get("postgres").url),
+        "advisory": lambda: cast(str, get("postgres").url_of(scheme="postgresql+advisory")),
+        "zookeeper": lambda: f"{get('zookeeper').url}/{tmp_path.name}",
+        "etcd": lambda: cast(str, get("etcd_server").url),
+        "consul": lambda: cast(str, get("consul").url),
+    }
+    return urls[request.param]()
 
 
 @pytest.fixture

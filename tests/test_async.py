@@ -172,7 +172,7 @@ async def test_a_loss_inside_an_outer_timeout_is_a_loss(client: dibs.Client, oth
 async def test_a_loss_ends_the_tasks_of_a_group_inside(client: dibs.Client, other: dibs.Client) -> None:
     ended = []
 
-    async def part() -> None:
+    async def share() -> None:
         try:
             await asyncio.sleep(SOON)
         finally:
@@ -180,15 +180,15 @@ async def test_a_loss_ends_the_tasks_of_a_group_inside(client: dibs.Client, othe
 
     with pytest.raises(LeaseLost):
         async with client.lock("a", ttl=1.2) as lease, asyncio.TaskGroup() as group:
-            group.create_task(part())
-            group.create_task(part())
+            group.create_task(share())
+            group.create_task(share())
             await evict(other, lease)
     assert ended == [1, 1]
 
 
 @in_a_loop
 async def test_a_loss_in_a_task_of_a_group_is_an_error_of_the_group(client: dibs.Client, other: dibs.Client) -> None:
-    async def part() -> None:
+    async def share() -> None:
         async with client.lock("a", ttl=1.2) as lease:
             await evict(other, lease)
             await asyncio.sleep(SOON)
@@ -198,7 +198,7 @@ async def test_a_loss_in_a_task_of_a_group_is_an_error_of_the_group(client: dibs
 
     with pytest.raises(ExceptionGroup) as group_error:
         async with asyncio.TaskGroup() as group:
-            group.create_task(part())
+            group.create_task(share())
             group.create_task(sibling())
     assert [type(error) for error in group_error.value.exceptions] == [LeaseLost]
 
@@ -392,7 +392,7 @@ def test_a_loop_that_ends_while_a_lock_is_held_says_nothing(url: str, capfd: pyt
 
 
 def test_the_default_client_needs_a_running_loop() -> None:
-    with pytest.raises(Misuse, match=r"needs a running event loop; in blocking code use dibs\.lock"):
+    with pytest.raises(Misuse, match=r"needs a running event loop of asyncio; in blocking code use dibs$"):
         dibs.lock("a")
 
 

@@ -215,6 +215,10 @@ def open_files() -> int:
 def test_what_lives_in_a_process_says_why_it_cannot_be_pickled(client: dibs.Client) -> None:
     lock = client.lock("a")
     with lock as lease:
-        for thing, why in ((client, "connect one in each"), (lock, "connect one in each"), (lease, "hand it over")):
+        for thing, why in (
+            (client, "connect one in each"),
+            (lock, "connect one in each"),
+            (lease, "hand the lease over"),
+        ):
             with pytest.raises(dibs.Misuse, match=why):
                 pickle.dumps(thing)

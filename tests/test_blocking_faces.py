@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,21 +13,13 @@ import pytest
 import dibs
 import dibs.aio
 from dibs import _blocking
-from dibs.core import (
-    call,
-    client,
-    election,
-    guarded,
-    idempotent,
-    leaders,
-    leading,
-    lease,
-    lock,
-    loss,
-    once,
-    several,
-    term,
-)
+from dibs.core import client, guarded, lease, lock, loss
+from dibs.core import locks as several
+from dibs.core.election import block as leading
+from dibs.core.election import election, term
+from dibs.core.election import watch as leaders
+from dibs.core.idempotent import call, idempotent
+from dibs.core.once import once
 
 PAIRS: dict[type, type] = {
     _blocking.Client: client.Client,
@@ -49,19 +44,18 @@ IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "
 """What the language calls differently."""
 
 INSIDE = {
-    client.Client: {
-        *("store", "runtime", "entered", "mutex", "keeper", "turns"),
-        *("enter", "keep", "forget", "give_back", "step_budget"),
-    },
+    client.Client: {"store", "runtime", "take_over"},
     lock.Lock: {
-        *("ttl", "timeout", "note", "max_hold", "on_lost", "part"),
-        *("abandon", "acquire_by", "take_or_recall", "leaving", "refuse_second_block"),
+        *("ttl", "timeout", "note", "max_hold", "on_lost", "share"),
+        *("abandon", "take", "try_take", "take_or_recall", "open", "undo", "leaving", "noted", "refuse_second_block"),
+        "renamed",
     },
     guarded.Guarded: {"abandon"},
     lease.Lease: {
         "ref",
         "owner",
         "failures",
+        "handed_over",
         "claim",
         "held_by",
         "arm",
@@ -78,19 +72,30 @@ INSIDE = {
     },
     election.Election: {"stopped", "stopped_within", "campaign", "won", "left", "abandon"},
     leading.Leading: {"abandon"},
-    term.Term: {"lease", "begin", "end"},
+    term.Term: {"lease", "begin", "end", "learn"},
     leaders.Leaders: set(),
     once.Once: {"again", "abandon"},
     once.Run: set(),
-    several.Locks: {"timeout", "abandon"},
+    several.Locks: {"timeout", "abandon", "take", "try_take", "open", "undo"},
     several.Leases: {"abandon"},
     several.LossOfAny: set(),
-    call.Call: {"begin", "replay", "is_done", "drop", "success", "failure", "check_same", "committed"},
-    idempotent.Idempotent: {"client", "abandon", "called", "filled", "returned"},
+    call.Call: {
+        "begin",
+        "replay",
+        "is_done",
+        "drop",
+        "success",
+        "failure",
+        "check_same",
+        "check_holder",
+        "marked",
+        "committed",
+    },
+    idempotent.Idempotent: {"abandon", "called", "filled", "returned"},
 }
 """What the parts of the core use of each other: public there, and no part of the API."""
 
-SPECIAL = {"__bool__", "__call__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
+SPECIAL = {"__bool__", "__call__", "__reduce__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
 
 
 def api(core: type) -> set[str]:
@@ -137,12 +142,29 @@ def test_a_class_says_what_its_core_says(face: type, core: type) -> None:
     assert face.__name__ == core.__name__
 
 
+@pytest.mark.parametrize("instead", ["", '        """Of long ago.\n\n        It said more.\n        """\n'])
+def test_make_fix_writes_the_docstrings_of_the_core_into_the_source_of_its_faces(instead: str) -> None:
+    """So an editor shows them; `test_a_face_says_what_its_method_says` sees one that is missing or outdated."""
+    source = Path(inspect.getfile(_blocking.Lock)).read_text(encoding="utf-8")
+    fresh = f'        """{lock.Lock.try_acquire.__doc__}"""\n'
+    assert source.count(fresh) == 1
+    assert _tool("docstrings").filled(source.replace(fresh, instead), _blocking.Lock.__module__) == source
+
+
+def _tool(name: str) -> ModuleType:
+    """A module of the folder tools."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent.parent / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("core", PAIRS.values(), ids=lambda value: value.__name__)
 def test_what_is_inside_is_there(core: type) -> None:
     slots = {slot for kind in core.__mro__ for slot in getattr(kind, "__slots__", ())}
     own = {*dir(core), *slots, *inspect.get_annotations(core)}
-    if core is client.Client:
-        own |= {"store", "runtime", "entered", "mutex", "keeper", "turns"}  # it has no slots
     assert own >= INSIDE[core]
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import dibs
+import jobs
+import layers
+import paths
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / "tools"
@@ -104,6 +107,44 @@ def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as GitHub and MyST make them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
+    """What a page calls `core/lock.py` or `dibs.testing.contract` is there."""
+    assert paths.lost(page) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("see `src/dibs/core/lok.py`", ["src/dibs/core/lok.py"]),
+        ("see `core/lok.py` and `core/lock.py`", ["core/lok.py"]),
+        ("see `cores/`, `cli/NO_SUCH_VERB.md`", ["cli/NO_SUCH_VERB.md"]),
+        ("see `dibs.core.lok`, `dibs.lock`, `dibs.core.lock.Lock`", ["dibs.core.lok"]),
+        ("see `cli/VERB.py`, `stores/NAME/store.py`, `tests/core/`, `./report.sh`, `and/or`, `a/b.py`", []),
+        ("```python no-run\n`core/lok.py`\n```\n", []),
+    ],
+)
+def test_a_path_or_module_that_is_not_there_is_reported(tmp_path: Path, text: str, missing: list[str]) -> None:
+    """It is found from the root, from src/dibs and from the page; capitals are any name, other paths are not ours."""
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert paths.lost(page) == missing
+
+
+def test_every_folder_is_on_the_map() -> None:
+    """docs/architecture.md has a question for each folder of src/dibs, but for what only Django asks for."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = {name.removeprefix("stores/NAME/") for name in re.findall(r"`([\w/]+?)/?`", page)}
+    folders = {layers.folder(module) for module, path in layers.modules().items() if path.parent.name != "dibs"}
+    lost = {it for it in folders if it not in named and it.split("/")[-1] not in named and "django/" not in it}
+    assert not lost, f"give {sorted(lost)} a line in docs/architecture.md"
+
+
+def test_every_file_name_of_three_technologies_has_a_job() -> None:
+    """The same file name does the same job in each technology, and docs/architecture.md says which."""
+    assert jobs.without_job() == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:

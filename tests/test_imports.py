@@ -1,4 +1,7 @@
-"""Which module may import what: the rules first, then the code that holds dibs to them."""
+"""Which module may import what: the rules first, then the code that holds dibs to them.
+
+The order of the layers is in `tools/layers.py`; `make layers` draws them.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-SRC = Path(__file__).parent.parent / "src"
+from layers import LAYERS, SRC, arrows, circles, imports, is_port, layer, modules, sources, technology
+
 TESTS = Path(__file__).parent
 
-LAYERS = [
-    *("holder", "errors", "part", "runtime", "ports", "stores", "core"),
-    *("guards", "asgi", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
-]
-"""From the bottom to the top: a module imports from its own layer and from those before it. A layer is what
-stands directly under `dibs`; all of FACES, modules and packages, are the layer `faces`."""
-
-FACES = {"dibs", "dibs.aio", "dibs._blocking", "dibs._async"}
+BUILDS_ON = {"redlock": {"redis"}}
+"""Which technology may import from another one. The layers `runtime`, `ports` and `core` import from none."""
 
 CLOCKS_AND_CHANCE = {
     "time": "Runtime.now and Runtime.sleep",
@@ -49,7 +46,7 @@ CONCURRENCY = {
 }
 DRIVERS = dict.fromkeys(
     ["socket", "ssl", "http", "urllib.request", "sqlite3", "redis", "psycopg", "kazoo", "h11", "httpx", "httpx2"],
-    "a port, in dibs/ports",
+    "a port: dibs/ports, or the folder port of the technology",
 )
 
 FORBIDDEN = {
@@ -72,54 +69,15 @@ NOT_MIRRORED = {
     "simulation": "the whole, in many seeded histories",
     "test_imports.py": "the rules of this file",
     "test_loops.py": "all loops that clean up after Ctrl-C",
+    "test_busy.py": "tests/busy.py: which test is run again",
     "test_docs.py": "README.md and docs/",
     "test_examples.py": "examples/",
     "test_project.py": "Makefile, .ci/ and packaging",
+    "test_selection.py": "tests/selection.py: which tests a run takes",
+    "test_tempo.py": "tests/tempo.py: how long something took",
+    "test_tries.py": "tests/tries.py: what the contract measured again",
 }
 """Tests that belong to no single source file, and what they belong to; a directory stands for all in it."""
-
-
-class Import(NamedTuple):
-    """One name that a module imports, or reaches through a module it imports (``os.urandom``)."""
-
-    name: str
-    line: int
-
-
-def modules() -> dict[str, Path]:
-    """Every module of dibs by its dotted name."""
-    return {module_name(path): path for path in sorted((SRC / "dibs").rglob("*.py"))}
-
-
-def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
-
-
-def imports(source: str) -> Iterator[Import]:
-    """Everything that *source* imports, at its top or inside functions and conditions."""
-    imported = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                imported.add(alias.asname or alias.name)
-                yield Import(alias.name, node.lineno)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: import by the full name, `from dibs…`"
-            for alias in node.names:
-                yield Import(f"{node.module}.{alias.name}", node.lineno)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
-            yield Import(f"{node.value.id}.{node.attr}", node.lineno)
-
-
-def layer(name: str) -> int:
-    """The place in LAYERS of a dotted name of ours: a module, or something in one."""
-    top = ".".join(name.split(".")[:2])
-    own = top.removeprefix("dibs.")
-    if top in FACES or (own not in LAYERS and top not in modules()):
-        own = "faces"  # the package dibs itself, and what it re-exports
-    assert own in LAYERS, f"{top}: give it a place in LAYERS, at the top of tests/test_imports.py"
-    return LAYERS.index(own)
 
 
 def violations(module: str, source: str) -> Iterator[str]:
@@ -131,10 +89,28 @@ def violations(module: str, source: str) -> Iterator[str]:
                 f"{where}: imports {name}, which is above it. {LAYERS[layer(module)]} may import from "
                 f"{', '.join(LAYERS[: layer(module) + 1])}: move the code down, or hand it in as an argument"
             )
+        if wrong := foreign(module, name):
+            yield f"{where}: {wrong}"
         for package, forbidden in FORBIDDEN.items():
             for banned, instead in forbidden.items():
-                if f"{module}.".startswith(f"{package}.") and f"{name}.".startswith(f"{banned}."):
+                if (
+                    not is_port(module)
+                    and f"{module}.".startswith(f"{package}.")
+                    and f"{name}.".startswith(f"{banned}.")
+                ):
                     yield f"{where}: {package} does not import {banned}; use {instead}"
+
+
+def foreign(module: str, name: str) -> str:
+    """What is wrong if *module* imports *name* from a technology that it must not know, or nothing."""
+    own, other = technology(module), technology(name)
+    if other in {"", own} or other in BUILDS_ON.get(own, ()):
+        return ""
+    if own:
+        return f"{own} does not import from {other}; move what both need to dibs.stores or dibs.ports"
+    if layer(module) in {LAYERS.index(low) for low in ("runtime", "ports", "core")}:
+        return f"{LAYERS[layer(module)]} knows no technology, so not {other}"
+    return ""
 
 
 @pytest.mark.parametrize("module", modules())
@@ -151,9 +127,9 @@ def test_imports_point_one_way(module: str) -> None:
         ("dibs.core.lease", "from dibs import connect", "imports dibs.connect, which is above it"),
         ("dibs.ports.sql", "from dibs.stores import Store", "imports dibs.stores.Store, which is above it"),
         ("dibs.core.lease", "import asyncio", "dibs.core does not import asyncio"),
-        ("dibs.stores.redis", "from time import monotonic", "use Runtime.now"),
-        ("dibs.stores.sqlite", "import sqlite3", "use a port"),
-        ("dibs.stores.sqlite", "import os\nos.urandom(16)", "line 2: dibs.stores does not import os.urandom"),
+        ("dibs.stores.redis.store", "from time import monotonic", "use Runtime.now"),
+        ("dibs.stores.sqlite.store", "import sqlite3", "use a port"),
+        ("dibs.stores.sqlite.store", "import os\nos.urandom(16)", "line 2: dibs.stores does not import os.urandom"),
         ("dibs.stores", "def f():\n    import threading", "line 2: dibs.stores does not import threading"),
         (
             "dibs.core.x",
@@ -172,7 +148,7 @@ def test_a_wrong_import_is_reported(module: str, source: str, complaint: str) ->
     [
         ("dibs.core.lease", "from dibs.stores import Store\nfrom dibs.errors import Misuse"),
         ("dibs.core.lease", "from datetime import timedelta"),
-        ("dibs.stores.sqlite", "import os\nos.open('x', os.O_RDONLY)\nfrom dibs.ports.sql import connect"),
+        ("dibs.stores.sqlite.store", "import os\nos.open('x', os.O_RDONLY)\nfrom dibs.ports.sql import connect"),
         ("dibs.runtime.threads", "import threading, time"),
         ("dibs.cli.run", "import signal\nimport dibs\nfrom dibs.stores import open_store"),
         ("dibs.aio", "from dibs.core.lock import Lock\nfrom dibs.errors import DibsError"),
@@ -189,6 +165,21 @@ def test_packages_only_re_export(module: str) -> None:
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
     own = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
     assert all(is_docstring(node) or is_all(node) for node in own), "move definitions to a module of their own"
+
+
+def test_no_circle_between_files_also_for_type_checking() -> None:
+    """No two files import each other, directly or through others: each can be read once those below it are known."""
+    rings = circles(arrows(sources()))
+    assert not rings, f"in a circle: {rings}; let the lower file own a protocol, or move down what both need"
+
+
+@pytest.mark.parametrize(
+    "source", ["from b import B", "def f():\n    import b", "if TYPE_CHECKING:\n    from b import B"]
+)
+def test_a_circle_is_found(source: str) -> None:
+    """A circle through three files is found, wherever in the file the import stands; a file beside it is not in it."""
+    texts = {"a": source, "b": "import c", "c": "import a", "d": "import a"}
+    assert circles(arrows(texts)) == [["a", "b", "c"]]
 
 
 def is_docstring(node: ast.stmt) -> bool:

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 from dibs.core.acquiring import Acquiring
-from dibs.ports.redis_ear import BlockingEar
-from dibs.stores.postgres_places import Places
-from dibs.stores.quorum import QuorumStore
-from dibs.stores.quorum_admission import Admission
-from dibs.stores.quorum_everyone import Everyone
+from dibs.stores.postgres.advisory.waiting import WaitingSessions
+from dibs.stores.redis.port.subscriber_blocking import BlockingSubscriber
+from dibs.stores.redlock.admission import Admission
+from dibs.stores.redlock.broadcast import Broadcast
+from dibs.stores.redlock.store import RedlockStore
 
 LOOPS: list[Callable[..., Any]] = [
     Acquiring.wait,  # its place among the waiters of this client would be taken for ever
-    BlockingEar.wait,  # the reading would be handed on to one who is gone
-    Places.take,
-    Places.step_out,  # its session would stay in the server's line, and get the lock
-    Everyone.ask,  # these three would not give their connections back
-    QuorumStore.renew,
+    BlockingSubscriber.wait,  # the reading would be handed on to one who is gone
+    WaitingSessions.take,
+    WaitingSessions.step_out,  # its session would stay in the server's line, and get the lock
+    Broadcast.ask,  # these three would not give their connections back
+    RedlockStore.renew,
     Admission._say,
 ]
 

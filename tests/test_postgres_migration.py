@@ -80,9 +80,9 @@ def engine(postgres: PostgresServer) -> Iterator[Engine]:
 def test_the_wait_has_an_end_if_one_is_asked_for(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with engine.connect() as one, engine.connect() as two, migration_lock(one):
-        with pytest.raises(NotAcquired) as refused, migration_lock(two, timeout=0.05):
+        with pytest.raises(NotAcquired) as refused, migration_lock(two, timeout=1):
             pytest.fail("two migrate at once")
-        assert 0.05 <= refused.value.waited < 5
+        assert refused.value.waited >= 1
         assert refused.value.holder is not None
         with migration_lock(two, name="another", timeout=0):
             pass

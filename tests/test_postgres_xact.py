@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from dibs.errors import Misuse, NotAcquired, NotSupported, StaleFence, StoreUnavailable
 from dibs.guards import TableGuard
 from dibs.postgres import hashtext, holds, xact_lock
-from dibs.stores.postgres_key import advisory_key
+from dibs.stores.postgres.advisory.key import advisory_key
 from dibs.testing.proxy import FaultProxy
 from guards.callers import POSTGRES, CallerTests, Database, done
 from servers.pgbouncer import PgBouncer
@@ -428,6 +428,28 @@ def test_who_may_not_make_the_tables_is_told_who_may(postgres: PostgresServer) -
         with pytest.raises(StoreUnavailable, match="dibs init --sql"):
             xact_lock(conn, NAME)
         assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(("shared", "rights"), [(False, "SELECT, INSERT, UPDATE"), (True, "SELECT")])
+def test_who_may_not_use_the_table_is_told_which_right_to_ask_for(
+    postgres: PostgresServer, rights: str, *, shared: bool
+) -> None:
+    with transaction(postgres) as conn:
+        xact_lock(conn, "makes the tables")
+        conn.commit()
+    postgres.do("DROP ROLE IF EXISTS humble")
+    postgres.do("CREATE ROLE humble LOGIN")
+    with psycopg.connect(postgres.url_of(user="humble")) as conn:
+        with pytest.raises(StoreUnavailable, match=f"roll back, .* GRANT {rights} ON dibs_advisory TO"):
+            xact_lock(conn, NAME, shared=shared)
+        conn.rollback()
+        postgres.do(f"GRANT {rights} ON dibs_advisory TO humble")
+        assert xact_lock(conn, NAME, shared=shared)
+        conn.rollback()
+        with pytest.raises(NotAcquired), transaction(postgres) as other:
+            xact_lock(other, NAME)
+            xact_lock(conn, NAME, timeout=0)
+    postgres.do("DROP OWNED BY humble")
 
 
 def drop_tables(server: PostgresServer) -> None:

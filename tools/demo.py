@@ -89,7 +89,7 @@ def work(seconds: float) -> str:
 def one_at_a_time_in_arrival_order() -> None:
     """Three processes want the same name."""
     scene("Three processes want the same lock. One has it, the others wait, first come first served.")
-    first = Process("first", f"dibs run report --note 'nightly report' -- {work(1.5)}")
+    first = Process("first", f"dibs run report --note 'nightly report' -- {work(3)}")
     first.until_it_has_the_lock()
     others = []
     for who in ("second", "third"):
@@ -119,10 +119,14 @@ def a_killed_holder_does_not_block() -> None:
 def not_now() -> None:
     """Somebody who does not want to wait."""
     scene("Who does not want to wait is told who has it, and exits with 75.")
-    holder = Process("holder", f"dibs run report --note 'nightly report' -- {work(1)}")
+    holder = Process("holder", f"dibs run report --note 'nightly report' -- {work(60)}")
     holder.until_it_has_the_lock()
-    show("hasty", f"exit code {Process('hasty', 'dibs run --no-wait report -- echo never').ended()}")
+    code = Process("hasty", "dibs run --no-wait report -- echo never").ended()
+    show("hasty", f"exit code {code}")
+    holder.kill()
     holder.ended()
+    if code != 75:
+        sys.exit("somebody who did not want to wait got in")
 
 
 def main() -> None:

@@ -2,9 +2,13 @@
 
     <!-- rendered: guarantees -->          what each built-in store declares
     <!-- rendered: dibs run --help -->     what a command prints
+    <!-- rendered: rights redis -->        what a user of Redis has to be allowed
+    <!-- rendered: layers -->              the picture of the layers
+    <!-- rendered: file names -->          which job a file of a store has
     <!-- rendered end -->
 
-`make fix` writes them; with ``--check`` (in `make check`) nothing is written and a stale page is an error.
+`make fix` writes them. With ``--check`` (in `make check`) nothing is written, and it is an error if a page is stale or
+names a file or a module of ours that does not exist.
 """
 
 from __future__ import annotations
@@ -16,7 +20,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jobs
+import layers
+import paths
 from dibs.stores import Guarantees, Promise, Store
+from dibs.stores.redis import rights as redis_rights
+from dibs.stores.redlock import rights as redlock_rights
 from dibs.stores.registry import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
@@ -54,9 +63,22 @@ def render(what: str) -> str:
     """The Markdown for one marker."""
     if what == "guarantees":
         return guarantees([store.guarantees for store in built_in_stores()])
+    if what == "layers":
+        return f"```text\n{layers.picture(layers.sources())}\n```"
+    if what == "file names":
+        return "\n".join(rows(jobs.rows()))
+    if what.startswith("rights "):
+        return rights(what.removeprefix("rights "))
     if what.startswith("dibs "):
         return output_of(what)
     raise SystemExit(f"nothing renders {what!r}; see the top of tools/render.py")
+
+
+def rights(of: str) -> str:
+    """The line that allows a user what the functions of `dibs.stores.redis.rights` say, and that of Redlock."""
+    known = {**vars(redis_rights), **vars(redlock_rights)}
+    rules = " ".join(known[each]() for each in of.split())
+    return f"```text\nACL SETUSER locks on >secret {rules}\n```"
 
 
 def built_in_stores() -> list[type[Store]]:
@@ -85,6 +107,7 @@ def one_store(declared: Guarantees) -> str:
         "a waiter wakes by": declared.wake,
         "next is": declared.order,
         "free after the holder died": declared.freed,
+        "the next is served after a waiter was killed": str(declared.waiter_crash),
     }
     for event in EVENTS:
         effect, why = promise(declared, event)
@@ -129,7 +152,10 @@ def main(check: bool) -> int:
         else:
             page.write_text(text, encoding="utf-8")
             print(f"rendered {page.relative_to(ROOT)}")
-    return 1 if check and todo else 0
+    lost = list(paths.all_lost(pages())) if check else []
+    for sentence in lost:
+        print(sentence, file=sys.stderr)
+    return 1 if (check and todo) or lost else 0
 
 
 if __name__ == "__main__":

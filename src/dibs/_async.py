@@ -12,7 +12,7 @@ from dibs.core.connecting import connected
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
 from dibs.errors import Misuse
-from dibs.runtime.asyncio import AsyncioRuntime
+from dibs.runtime.asyncio import AsyncioRuntime, why_no_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,8 +34,8 @@ def _default_client() -> Client:
     """One client for each event loop, since a client lives in one."""
     try:
         loop = asyncio.get_running_loop()
-    except RuntimeError as exc:
-        raise Misuse("dibs.aio.lock needs a running event loop; in blocking code use dibs.lock") from exc
+    except RuntimeError:
+        raise Misuse(why_no_loop()) from None
     client = _default_clients.get(loop)
     if client is None:
         for closed in [known for known in list(_default_clients) if known.is_closed()]:

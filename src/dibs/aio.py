@@ -4,16 +4,16 @@ This is the API for async code: the names of `dibs`, to be awaited.
 """
 
 from dibs._async import connect, lock, locked
-from dibs.core.call import Call
 from dibs.core.client import Client
-from dibs.core.election import Election
-from dibs.core.idempotent import Idempotent
+from dibs.core.election.election import Election
+from dibs.core.election.term import Term
+from dibs.core.idempotent.call import Call
+from dibs.core.idempotent.idempotent import Idempotent
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
+from dibs.core.locks import Leases, Locks
 from dibs.core.loss import Loss
-from dibs.core.once import Once, Run
-from dibs.core.several import Leases, Locks
-from dibs.core.term import Term
+from dibs.core.once.once import Once, Run
 from dibs.errors import (
     DibsError,
     KeyReused,

@@ -35,7 +35,7 @@ class LossReason(StrEnum):
     """The session that carried the lease ended at the store."""
 
     EVICTED = "evicted"
-    """Somebody broke the lock on purpose, with `dibs break` or `Client.evict`."""
+    """Somebody took the lock away on purpose, with `dibs evict` or `Client.evict`."""
 
     MAX_HOLD = "max_hold"
     """The lease reached the *max_hold* it was asked with."""

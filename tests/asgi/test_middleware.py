@@ -171,6 +171,7 @@ async def test_while_the_first_is_carried_out_others_get_409() -> None:
     assert busy.status == 409
     assert busy.headers[b"retry-after"] == b"1"
     assert "is being carried out" in busy.detail
+    assert (await client.post(body=b"another")).status == 422
     application.go_on.set()
     assert (await first).status == 201
     assert (await client.post()).replayed

@@ -67,7 +67,7 @@ def test_a_step_that_fails_ends_the_script_with_its_code_and_frees_the_lock(box:
 
 def test_the_script_does_not_go_on_when_the_lease_was_lost(box: Sandbox, shell: str) -> None:
     fence = """$(dibs ls --json | sed 's/.*"fence": \\([0-9]*\\).*/\\1/')"""
-    code, out, err = finished(script(box, shell, f"dibs break deploy --fence {fence} --reason 'a test' >/dev/null"))
+    code, out, err = finished(script(box, shell, f"dibs evict deploy --fence {fence} --reason 'a test' >/dev/null"))
     assert (code, out) == (76, "")
     assert "is over (given back, expired or broken); the lock is held by nobody" in err
 

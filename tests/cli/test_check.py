@@ -32,6 +32,14 @@ def test_a_lease_that_another_has_taken_over(box: Sandbox) -> None:
     assert (done.returncode, facts["holds"], facts["holder"]["note"]) == (76, False, "the next")
 
 
+def test_each_of_several_who_share_a_name_holds_it(box: Sandbox) -> None:
+    for name, *how in (("x", "--shared"), ("y", "--slots", "2")):
+        tokens = [box.dibs("acquire", name, *how).stdout for _ in range(2)]
+        assert [box.dibs("check", token).returncode for token in tokens] == [0, 0]
+        box.dibs("release", tokens[0])
+        assert [box.dibs("check", token).returncode for token in tokens] == [76, 0]
+
+
 def test_it_changes_nothing(box: Sandbox) -> None:
     token = box.dibs("acquire", "x").stdout
     before = box.holder("x")

@@ -47,7 +47,7 @@ def test_a_killed_leader_is_replaced_and_its_command_is_dead_by_then(box: Sandbo
 
 
 def test_with_restart_it_stands_again_when_the_command_has_ended(box: Sandbox) -> None:
-    process = box.start("elect", "--restart", "--ttl", "0.3", "x", "-c", "echo $DIBS_FENCE >> terms; exit 3")
+    process = box.start("elect", "--restart", "--ttl", "2", "x", "-c", "echo $DIBS_FENCE >> terms; exit 3")
     until(lambda: box.file("terms").exists() and len(box.file("terms").read_text().splitlines()) >= 3)
     process.terminate()
     code, _, err = finished(process)
@@ -61,7 +61,7 @@ def test_with_restart_a_lost_term_is_told_and_stood_for_again(box: Sandbox) -> N
     script = "echo $DIBS_FENCE >> terms; trap 'exit 0' TERM; while :; do sleep 0.02; done"
     process = box.start("elect", "--restart", "--ttl", "4", "--json", "x", "-c", script)
     fence = box.written("terms")
-    box.dibs("break", "x", "--fence", fence, "--reason", "test")
+    box.dibs("evict", "x", "--fence", fence, "--reason", "test")
     until(lambda: len(box.file("terms").read_text().splitlines()) == 2)
     process.terminate()
     code, _, err = finished(process)
@@ -74,7 +74,7 @@ def test_with_restart_a_lost_term_is_told_and_stood_for_again(box: Sandbox) -> N
 def test_without_restart_a_lost_term_is_the_end(box: Sandbox) -> None:
     process = box.start("elect", "--ttl", "3", "x", "-c", FOR_EVER.format("pid"))
     box.pid("pid")
-    box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
+    box.dibs("evict", "x", "--fence", box.fence("x"), "--reason", "test")
     code, _, err = finished(process)
     assert code == 76
     assert "was lost (evicted): asking the command to end" in err
@@ -85,7 +85,7 @@ def test_a_command_that_ignores_term_is_killed_after_the_grace(box: Sandbox) -> 
     script = "trap '' TERM; " + FOR_EVER.format("first")
     first = box.start("elect", "--ttl", "3", "--grace", "0.2", "x", "-c", script)
     pid = box.pid("first")
-    box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
+    box.dibs("evict", "x", "--fence", box.fence("x"), "--reason", "test")
     assert finished(first)[0] == 76
     assert not alive(pid)
 
@@ -113,7 +113,7 @@ def test_with_restart_a_store_that_fails_is_tried_again(box: Sandbox) -> None:
     box.spoil()
     assert box.dibs("elect", "x", "--", "true").returncode == 69
     with box.file("told").open("w", encoding="utf-8") as told:
-        process = box.start("elect", "--restart", "--ttl", "0.3", "x", "-c", FOR_EVER.format("pid"), stderr=told)
+        process = box.start("elect", "--restart", "--ttl", "2", "x", "-c", FOR_EVER.format("pid"), stderr=told)
     until(lambda: box.file("told").read_text(encoding="utf-8").count("dibs: ") >= 2)
     for rest in box.database.parent.glob("locks.db-*"):
         rest.unlink()

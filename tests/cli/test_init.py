@@ -32,4 +32,13 @@ def test_without_sql_they_are_made(box: Sandbox, postgres: PostgresServer) -> No
 def test_a_store_without_tables_is_wrong_usage(box: Sandbox) -> None:
     done = box.dibs("init", "--url", "memory:")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "has no tables to make" in done.stderr
+    assert "a memory: store has no tables to make" in done.stderr
+
+
+def test_what_is_wrong_usage_shows_no_password(box: Sandbox) -> None:
+    for url in ("redis://:hunter2@localhost/0", "consul://localhost?token=hunter2", "hunter2@localhost", "://hunter2"):
+        for more in ([], ["--sql"]):
+            done = box.dibs("init", *more, "--url", url)
+            assert done.returncode == 64
+            assert "has no tables to make" in done.stderr
+            assert "hunter2" not in done.stderr

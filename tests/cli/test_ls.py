@@ -17,7 +17,7 @@ def test_the_columns_are_aligned_and_a_note_stays_on_its_line() -> None:
     assert lines[0].split() == list(HEAD)
     assert len(lines) == 3
     assert [line.index("db3") for line in lines[1:]] == [lines[0].index("HOST")] * 2
-    assert lines[1].endswith("12.3 s   all   two\\nlines")
+    assert lines[1].endswith("12.3 s   all    two\\nlines")
     assert lines[2].endswith("-        all")
 
 

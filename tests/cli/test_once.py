@@ -89,7 +89,7 @@ def test_a_command_that_is_not_there_is_a_failure(box: Sandbox) -> None:
 def test_a_run_that_lost_its_lease_is_no_good_run(box: Sandbox) -> None:
     process = box.start("once", "x", "--slot", "a", "--ttl", "3", "-c", FOR_EVER.format("pid"))
     box.pid("pid")
-    box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "test")
+    box.dibs("evict", "x", "--fence", box.fence("x"), "--reason", "test")
     assert finished(process)[0] == 76
     assert runs(box) == [("a", "running")]
     assert box.dibs("once", "x", "--slot", "a", "--", "touch", "it-ran").returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dibs.cli.options import exit_code, fence, seconds, seconds_or_zero
@@ -40,7 +42,7 @@ def test_a_bad_timeout_is_refused(box: Sandbox, capfd: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "abc", "", "9223372036854775808", "1e3", "٣"])
 def test_a_bad_fence_is_refused(box: Sandbox, capfd: pytest.CaptureFixture[str], value: str) -> None:
-    assert "--fence" in refused(box, capfd, "break", "x", f"--fence={value}", "--reason", "why")
+    assert "--fence" in refused(box, capfd, "evict", "x", f"--fence={value}", "--reason", "why")
 
 
 @pytest.mark.parametrize("value", ["-1", "256", "abc", "", "1.0"])
@@ -88,7 +90,7 @@ def test_an_empty_name_is_refused(box: Sandbox, capfd: pytest.CaptureFixture[str
 
 
 def test_a_reason_must_say_something(box: Sandbox, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "--reason is empty" in refused(box, capfd, "break", "x", "--fence", "3", "--reason", " ")
+    assert "--reason is empty" in refused(box, capfd, "evict", "x", "--fence", "3", "--reason", " ")
 
 
 def test_a_name_that_is_not_text_is_refused(box: Sandbox, capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +111,28 @@ def refused(box: Sandbox, capfd: pytest.CaptureFixture[str], *args: str) -> str:
     assert err.count("\n") == 1
     assert not box.database.parent.exists()
     return err
+
+
+@pytest.mark.parametrize("name", ["-x", "--force", "-1", "-w"])
+def test_a_name_that_begins_with_a_dash_stands_after_two(box: Sandbox, name: str) -> None:
+    assert box.dibs("acquire", "--", name).returncode == 0
+    shown = json.loads(box.dibs("show", "--json", "--", name).stdout)
+    assert shown["name"] == name
+    fence = str(shown["holder"]["fence"])
+    assert box.dibs("evict", "--fence", fence, "--reason", "a test", "--", name).returncode == 0
+
+
+def test_a_command_runs_under_a_name_that_begins_with_a_dash(box: Sandbox) -> None:
+    done = box.dibs("run", "-n", "--", "-x", "--", "sh", "-c", 'echo "$DIBS_NAME" "$@"', "sh", "--", "-y")
+    assert (done.returncode, done.stdout) == (0, "-x -- -y\n")
+    assert box.dibs("once", "--slot", "1", "--", "--x", "--", "echo", "ran").stdout == "ran\n"
+
+
+@pytest.mark.parametrize("call", [("show",), ("acquire",), ("run", "--"), ("evict", "--fence", "1", "--reason", "x")])
+def test_who_forgets_the_dashes_is_told_of_them(box: Sandbox, call: tuple[str, ...]) -> None:
+    verb, *rest = call
+    options, command = (rest[:-1], ["--", "true"]) if rest[-1:] == ["--"] else (rest, [])
+    done = box.dibs(verb, *options, "-x", *command)
+    assert done.returncode == 64
+    assert f"a NAME that begins with a dash is written after --, as in dibs {verb} -- -x" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

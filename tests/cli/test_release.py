@@ -21,7 +21,7 @@ def test_the_lease_can_come_from_the_environment(box: Sandbox) -> None:
 def test_json_tells_that_the_lease_is_over(box: Sandbox) -> None:
     token = box.dibs("acquire", "x").stdout
     fence = box.fence("x")
-    box.dibs("break", "x", "--fence", fence, "--reason", "a test")
+    box.dibs("evict", "x", "--fence", fence, "--reason", "a test")
     assert box.json("release", token) == {"released": False, "name": "x", "fence": int(fence), "holder": None}
 
 

@@ -10,11 +10,15 @@ from .processes import Sandbox, until
 
 def test_it_extends_the_lease(box: Sandbox) -> None:
     token = box.dibs("acquire", "x", "--ttl", "60").stdout
-    until(lambda: box.holder("x")["expires_in"] < 59.8)
-    done = box.dibs("renew", token)
-    assert done.returncode == 0
-    assert done.stdout.startswith("x with fence ")
-    assert box.holder("x")["expires_in"] > 59
+    until(lambda: box.holder("x")["expires_in"] < 57)
+
+    def is_extended() -> bool:
+        done = box.dibs("renew", token)
+        assert done.returncode == 0
+        assert done.stdout.startswith("x with fence ")
+        return bool(box.holder("x")["expires_in"] > 57)
+
+    until(is_extended)  # on a busy machine it may take seconds to look
 
 
 def test_the_fence_and_the_note_stay(box: Sandbox) -> None:
@@ -28,7 +32,7 @@ def test_the_fence_and_the_note_stay(box: Sandbox) -> None:
 
 def test_a_lease_that_was_lost_stays_lost(box: Sandbox) -> None:
     token = box.dibs("acquire", "x").stdout
-    box.dibs("break", "x", "--fence", box.fence("x"), "--reason", "a test")
+    box.dibs("evict", "x", "--fence", box.fence("x"), "--reason", "a test")
     done = box.dibs("renew", token)
     assert done.returncode == 76
     assert done.stderr.startswith("dibs: the lease on 'x'")

@@ -8,7 +8,7 @@ from dibs.cli.lines import as_json
 from dibs.cli.show import facts, page
 from dibs.holder import LockState
 from dibs.stores import Ability
-from dibs.stores.memory import MemoryStore
+from dibs.stores.memory.store import MemoryStore
 
 from .processes import Sandbox, until
 
@@ -42,14 +42,14 @@ def test_each_of_several_holders_is_shown_and_one_can_be_broken(box: Sandbox) ->
     assert facts["holder"] == facts["holders"][0]
     lines = [line for line in box.dibs("show", "x").stdout.splitlines() if line.startswith("held by")]
     assert ["2 of 4 slots" in line for line in lines] == [True, True]
-    box.dibs("break", "x", "--fence", str(facts["holders"][0]["fence"]), "--reason", "it hangs")
+    box.dibs("evict", "x", "--fence", str(facts["holders"][0]["fence"]), "--reason", "it hangs")
     assert [holder["note"] for holder in box.json("show", "x")["holders"]] == ["second"]
 
 
 def test_the_last_time_it_was_broken(box: Sandbox) -> None:
     box.dibs("acquire", "x")
     fence = box.fence("x")
-    box.dibs("break", "x", "--fence", fence, "--reason", "db3 is dead")
+    box.dibs("evict", "x", "--fence", fence, "--reason", "db3 is dead")
     facts = box.json("show", "x")
     assert (facts["holder"], facts["fence"], facts["evicted"]["reason"]) == (None, int(fence), "db3 is dead")
     assert "db3 is dead" in box.dibs("show", "x").stdout

@@ -16,9 +16,17 @@ POLITE = "trap 'echo TERM >> heard; exit 0' TERM; echo $$ > pid; while :; do sle
 STUBBORN = "trap 'echo TERM >> heard' TERM; echo $$ > pid; while :; do sleep 0.02; done"
 FAMILY = "trap '' TERM; (trap '' TERM; while :; do sleep 0.02; done) & echo $! > grandchild; echo $$ > pid; wait; wait"
 
+LEAVES_A_CHILD = """
+sh -c 'trap "" TERM; echo $$ > grandchild; while :; do sleep 0.05; done' > /dev/null 2>&1 < /dev/null &
+while [ ! -s grandchild ]; do sleep 0.02; done
+trap "exit 0" TERM
+echo $$ > ready
+while :; do sleep 0.05; done
+"""
+
 
 def break_it(box: Sandbox, name: str = "x") -> None:
-    assert box.dibs("break", name, "--fence", box.fence(name), "--reason", "a test").returncode == 0
+    assert box.dibs("evict", name, "--fence", box.fence(name), "--reason", "a test").returncode == 0
 
 
 def test_a_broken_lock_ends_the_command_with_76(box: Sandbox) -> None:
@@ -136,7 +144,7 @@ def test_a_store_that_comes_back_in_time_is_not_even_noticed(box: Sandbox) -> No
 
 
 def test_max_hold_ends_the_command_with_124(box: Sandbox) -> None:
-    done = box.dibs("run", "x", "--max-hold", "0.3", "--", "sh", "-c", POLITE)
+    done = box.dibs("run", "x", "--max-hold", "2", "--", "sh", "-c", POLITE)
     assert done.returncode == 124
     # Not at the beginning: its shell may have said "Terminated" first.
     assert "dibs: the command has held 'x' for --max-hold: asking the command to end\n" in done.stderr
@@ -145,14 +153,14 @@ def test_max_hold_ends_the_command_with_124(box: Sandbox) -> None:
 
 
 def test_max_hold_kills_a_command_that_does_not_end(box: Sandbox) -> None:
-    done = box.dibs("run", "x", "--max-hold", "0.3", "--grace", "0.3", "--", "sh", "-c", FAMILY)
+    done = box.dibs("run", "x", "--max-hold", "2", "--grace", "0.3", "--", "sh", "-c", FAMILY)
     assert done.returncode == 124
     pids = box.pid("pid"), box.pid("grandchild")
     until(lambda: not any(map(alive, pids)))
 
 
 def test_the_lock_is_kept_until_the_command_is_gone_after_max_hold(box: Sandbox) -> None:
-    args = ["run", "x", "--ttl", "6", "--grace", "3", "--max-hold", "0.2", "--"]
+    args = ["run", "x", "--ttl", "6", "--grace", "3", "--max-hold", "2", "--"]
     process = box.start(*args, "sh", "-c", STUBBORN)
     until(lambda: box.file("heard").exists())
     assert box.dibs("run", "-n", "x", "--", "true").returncode == 75
@@ -175,3 +183,12 @@ def test_a_command_that_somebody_stopped_keeps_the_lock(box: Sandbox) -> None:
     os.kill(pid, signal.SIGCONT)
     process.terminate()
     assert finished(process)[0] == 6
+
+
+def test_a_child_that_ignores_term_does_not_outlive_a_command_that_ended_in_time(box: Sandbox) -> None:
+    process = box.start("run", "x", "--ttl", "1.5", "--", "sh", "-c", LEAVES_A_CHILD)
+    box.pid("ready")
+    grandchild = box.pid("grandchild")
+    break_it(box)
+    assert finished(process)[0] == 76
+    until(lambda: not alive(grandchild))

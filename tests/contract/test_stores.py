@@ -8,17 +8,18 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from dibs.ports.memory import MemoryServer
-from dibs.ports.sqlite import BlockingPort
-from dibs.ports.sqlite_database import Database
 from dibs.runtime import Runtime
-from dibs.runtime.simulated import SimulatedRuntime
-from dibs.stores.memory import MemoryStore
-from dibs.stores.sqlite import SQLiteStore
-from dibs.stores.sqlite_schema import prepare
-from dibs.stores.sqlite_url import path_of
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.store import MemoryStore
+from dibs.stores.sqlite.deaths import bury
+from dibs.stores.sqlite.port.database import Database
+from dibs.stores.sqlite.port.runner import BlockingPort
+from dibs.stores.sqlite.schema import prepare
+from dibs.stores.sqlite.store import SQLiteStore
+from dibs.stores.sqlite.url import file_of
 from dibs.stores.store import Store
 from dibs.testing.contract import StoreContract
+from dibs.testing.simulation.runtime import SimulatedRuntime
 
 EPOCH = 1_700_000_000_000_000
 """What the wall clock of a simulation shows, in µs, when its boot clock shows 0."""
@@ -53,5 +54,5 @@ class TestSqlite(StoreContract):
         """In a simulation its steps take no time, and so no thread."""
         if not isinstance(runtime, SimulatedRuntime):
             return super().open_store(url, namespace, runtime)
-        database = SimulatedDatabase(path_of(url), namespace, runtime.now, prepare)
+        database = SimulatedDatabase(file_of(url).path, namespace, runtime.now, prepare, bury)
         return SQLiteStore(BlockingPort(database, runtime), runtime)

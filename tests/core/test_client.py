@@ -10,7 +10,6 @@ from core.worlds import CoreTests, untouchable
 from dibs.core.client import Client
 from dibs.errors import LeaseLost, Misuse
 from dibs.runtime import run
-from dibs.testing.contract.keeping import KEPT
 from dibs.testing.contract.ownership import is_free
 from dibs.testing.contract.world import World
 
@@ -61,9 +60,9 @@ class TestClient(CoreTests):
         lease.check()
 
     async def test_a_resumed_lease_is_kept(self, world: World) -> None:
-        lease = await world.client().lock(world.name(), ttl=KEPT).acquire(timeout=0)
+        lease = await world.client().lock(world.name(), ttl=world.kept).acquire(timeout=0)
         resumed = await world.client().resume(await lease.detach())
-        await world.sleep(1.2 * KEPT)
+        await world.sleep(1.2 * world.kept)
         resumed.check()
         await resumed.release()
 
@@ -77,10 +76,10 @@ class TestClient(CoreTests):
     async def test_many_leases_have_one_keeper(self, world: World) -> None:
         client = world.client()
         leases = [await client.lock(world.name()).acquire(timeout=0) for _ in range(1000)]
-        assert client.keeper._job is not None
-        first = client.keeper._job
+        assert client._context.keeper._job is not None
+        first = client._context.keeper._job
         more = await client.lock(world.name()).acquire(timeout=0)
-        assert client.keeper._job is first
+        assert client._context.keeper._job is first
         for lease in [*leases, more]:
             await lease.release()
 

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from urllib.parse import parse_qs, urlencode
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from core.worlds import Untouchable
+from dibs.core.client import Client
 from dibs.core.handover import from_text, to_text
+from dibs.errors import NotSupported
+from dibs.runtime import run
+from dibs.runtime.threads import ThreadRuntime
+from dibs.stores.guarantees import Ability
 from dibs.stores.store import Claim
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 CLAIMS = some.builds(
-    Claim, TEXT, TEXT, some.integers(1, 2**63 - 1), some.floats(0.001, 10**8, allow_nan=False, allow_infinity=False)
+    Claim,
+    TEXT,
+    TEXT,
+    some.integers(1, 2**63 - 1),
+    some.floats(0.001, 10**8, allow_nan=False, allow_infinity=False),
+    longest=some.just(math.inf),
 )
 
 
@@ -45,3 +58,15 @@ def test_any_other_text_is_misuse_and_nothing_else(text: str) -> None:
             from_text(candidate)
         except ValueError as refused:
             assert type(refused).__name__ == "Misuse"  # noqa: PT017 - hypothesis tries texts that are leases, too
+
+
+def test_a_store_that_cannot_hand_over_says_so_before_anything_is_sent() -> None:
+    """`LeaseLost` would be no answer: the lease may well be held, by the session that took it."""
+
+    class OfOneSession(Untouchable):
+        guarantees = Untouchable.guarantees._replace(cannot={Ability.HANDOVER: "a lock belongs to one session"})
+
+    client, text = Client(OfOneSession(), ThreadRuntime()), to_text(Claim("a", "token", 7, 30.0), "")
+    for step in (client.resume, client.renew):
+        with pytest.raises(NotSupported, match="no hand-over: a lock belongs to one session"):
+            run(step(text))

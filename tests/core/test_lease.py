@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.worlds import CoreTests
-from dibs.errors import LeaseLost, Misuse, NotSupported, StoreUnavailable
+from dibs.errors import LeaseLost, LossReason, Misuse, NotSupported, StoreUnavailable
 from dibs.testing.contract.ownership import holds, is_free
 from dibs.testing.contract.watched import refuse
 from dibs.testing.contract.world import STEP, World
@@ -65,6 +67,21 @@ class TestLease(CoreTests):
             with pytest.raises(LeaseLost):
                 await lease.release()
 
+    async def test_a_lost_lease_is_given_back_once_although_the_client_has_the_next_one(self, world: World) -> None:
+        """The store may still get a late ask of the lost one, and has to know that nobody wants it any more."""
+        client = world.client()
+        lost = await client.lock(world.name()).acquire(timeout=0)
+        await world.client().evict(lost.name, fence=lost.fence)
+        with pytest.raises(LeaseLost):
+            await lost.renew()
+        held = await world.begin(client.lock(lost.name).acquire).result()
+        for _ in range(2):
+            with pytest.raises(LeaseLost):
+                await lost.release()
+        await world.until(lambda: asked(world, "release", 1))
+        await held.release()
+        assert world.asks("release") == 2
+
     async def test_a_renewal_that_failed_can_be_tried_again(self, world: World) -> None:
         client = world.client()
         lease = await client.lock(world.name()).acquire(timeout=0)
@@ -83,6 +100,20 @@ class TestLease(CoreTests):
         lease.check()
         await lease.release()
         assert await is_free(world, lease.name)
+
+    async def test_a_lease_that_is_lost_while_it_is_detached_is_lost(self, world: World) -> None:
+        client = world.client()
+        lease = await client.lock(world.name()).acquire(timeout=0)
+
+        async def lost_meanwhile(step: Any, within: float) -> None:
+            await step()
+            lease.lost.happen(LossReason.EVICTED)
+
+        world.wire(client).spoil("detach", lost_meanwhile)
+        with pytest.raises(LeaseLost, match="evicted"):
+            await lease.detach()
+        with pytest.raises(LeaseLost, match="evicted"):
+            lease.check()
 
     async def test_waiting_for_a_loss_ends_with_the_release(self, world: World) -> None:
         lease = await world.client().lock(world.name()).acquire(timeout=0)
@@ -118,3 +149,7 @@ class TestLease(CoreTests):
             with pytest.raises(LeaseLost, match="taken"):
                 await lease.release()
         assert await holds(world, lease.name) == theirs.fence
+
+
+async def asked(world: World, step: str, times: int) -> bool:
+    return world.asks(step) == times

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import dibs
 from dibs.core.client import Client
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.ports.memory import MemoryServer
 from dibs.runtime.clock import boot_time
 from dibs.runtime.threads import ThreadRuntime
-from dibs.stores.memory import MemoryStore
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.store import MemoryStore
 from dibs.stores.store import Claim
 
 

@@ -11,14 +11,15 @@ import pytest
 
 from dibs.core.client import Client
 from dibs.errors import LossReason
-from dibs.holder import Holder, LockState
-from dibs.ports.memory import MemoryServer
+from dibs.holder import Holder, LockState, Record
 from dibs.runtime import Runtime
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.runtime.threads import ThreadRuntime
-from dibs.stores.memory import MemoryStore
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.store import MemoryStore
+from dibs.stores.record_store import RecordStore
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 from dibs.testing.contract.suite import Fixtures, Kind
+from dibs.testing.simulation.runtime import SimulatedRuntime
 
 EPOCH = 1_700_000_000_000_000
 
@@ -73,6 +74,31 @@ class Untouchable(Store):
         self._touched("show")
 
 
+class UntouchableRecords(Untouchable, RecordStore):
+    """The same for records."""
+
+    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
+        self._touched("grant_unless_recorded")
+
+    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        self._touched("remember")
+
+    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
+        self._touched("finish")
+
+    async def record(self, name: str, within: float) -> Record | None:
+        self._touched("record")
+
+    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
+        self._touched("records")
+
+    async def forget(self, name: str, fence: int, within: float) -> bool:
+        self._touched("forget")
+
+    async def time(self, name: str, within: float) -> float:
+        self._touched("time")
+
+
 def untouchable() -> Client:
     """A client in threads whose store must not be touched."""
-    return Client(Untouchable(), ThreadRuntime())
+    return Client(UntouchableRecords(), ThreadRuntime())

@@ -194,6 +194,14 @@ async def postgres_sqlalchemy_session(url: str) -> Caller:
     return await sqlalchemy_session(url.replace("postgresql:", "postgresql+psycopg:"))
 
 
+async def psycopg2_sqlalchemy_connection(url: str) -> Caller:
+    return await sqlalchemy_connection(url.replace("postgresql:", "postgresql+psycopg2:"))
+
+
+async def pg8000_sqlalchemy_connection(url: str) -> Caller:
+    return await sqlalchemy_connection(url.replace("postgresql:", "postgresql+pg8000:"))
+
+
 async def sqlalchemy_async_connection(url: str) -> Caller:
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
     return OnSqlalchemy(await engine.connect(), engine)
@@ -216,6 +224,8 @@ POSTGRES: dict[str, tuple[Opener, bool]] = {
     "asyncpg": (asyncpg_connection, False),
     "sqlalchemy connection, postgres": (postgres_sqlalchemy_connection, True),
     "sqlalchemy session, postgres": (postgres_sqlalchemy_session, True),
+    "sqlalchemy connection, psycopg2": (psycopg2_sqlalchemy_connection, True),
+    "sqlalchemy connection, pg8000": (pg8000_sqlalchemy_connection, True),
     "sqlalchemy async connection, asyncpg": (sqlalchemy_async_connection, False),
     "sqlalchemy async session, psycopg": (sqlalchemy_async_session, False),
     "django, postgres": (postgres_django, True),

@@ -10,8 +10,8 @@ import pytest
 import dibs
 from dibs.errors import Misuse, NotSupported, StaleFence
 from dibs.guards import etcd
-from dibs.stores.etcd_keys import Naming
-from dibs.stores.etcd_requests import created_at
+from dibs.stores.etcd.keys import Naming
+from dibs.stores.etcd.requests import created_at
 
 
 class Lease(NamedTuple):

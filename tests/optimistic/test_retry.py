@@ -39,7 +39,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long it would have slept, with the longest of all random waits."""
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
-    monkeypatch.setattr(random, "random", lambda: 1.0)
+    monkeypatch.setattr(random.Random, "random", lambda _: 1.0)
     return waits
 
 
@@ -62,7 +62,8 @@ def test_it_runs_until_it_is_through_and_waits_longer_each_time(slept: list[floa
 
 def test_the_wait_is_random(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
     """Those who met once do not meet again."""
-    monkeypatch.setattr(random, "random", iter([0.25, 0.5]).__next__)
+    chances = iter([0.25, 0.5])
+    monkeypatch.setattr(random.Random, "random", lambda _: next(chances))
     flaky = Flaky(2)
     retry(wait=0.1)(flaky)()
     assert slept == pytest.approx([0.025, 0.1])

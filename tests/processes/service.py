@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import BackgroundTasks, FastAPI, Response
 from pydantic import BaseModel
 
 import dibs.aio
@@ -27,18 +27,31 @@ app.add_middleware(
 class Charge(BaseModel):
     amount: int
     seconds: float = 0.0
+    later: str = ""
+    """What is done after the answer: until the file of that name is there, or the error of that name."""
 
 
 @app.post("/charges", status_code=201)
-async def charge(charge: Charge, response: Response) -> dict[str, Any]:
+async def charge(charge: Charge, response: Response, tasks: BackgroundTasks) -> dict[str, Any]:
     """Charge the card."""
     with charges.open("a") as file:
         file.write(f"begun {os.getpid()} {charge.amount}\n")
     await asyncio.sleep(charge.seconds)
     with charges.open("a") as file:
         file.write(f"charged {os.getpid()} {charge.amount}\n")
+    if charge.later:
+        tasks.add_task(go_on, charge.later)
     response.headers["location"] = f"/charges/{os.getpid()}"
     return {"charged": charge.amount, "by": os.getpid()}
+
+
+async def go_on(later: str) -> None:
+    """Work after the answer."""
+    if later == "ZeroDivisionError":
+        raise ZeroDivisionError
+    while not charges.with_name(later).exists():
+        await asyncio.sleep(0.01)
+    charges.with_name(later).unlink()
 
 
 @app.get("/health")

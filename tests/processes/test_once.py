@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.ports.calendar import utc
+from dibs.ports.cron import utc
 from servers.clock import Clock
 from servers.redis import RedisServer
 

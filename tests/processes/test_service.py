@@ -124,6 +124,20 @@ def test_the_four_ways_to_be_wrong(service: Service) -> None:
     assert server.post(str(uuid.uuid4()), "no number").status == 422  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("later", ["go on", "ZeroDivisionError"])
+def test_work_after_the_answer_neither_delays_nor_undoes_it(service: Service, later: str) -> None:
+    """A background task that lasts, and one that fails: the answer is here, and is what a repetition gets."""
+    key, before = str(uuid.uuid4()), len(service.lines("begun"))
+    first, again = (server.post(key, 3, later=later) for server in service.servers)
+    assert (first.status, again.status) == (201, 201)
+    assert (first.replayed, again.replayed) == (False, True)
+    assert len(service.lines("begun")) == before + 1
+    if later == "go on":
+        sign = service.folder / later
+        sign.touch()
+        until(lambda: not sign.exists(), "the work after the answer has ended", 60)
+
+
 def test_when_a_server_is_killed_in_the_middle_the_next_request_is_carried_out(service: Service) -> None:
     """At once: the store sees that its process has ended. What had been begun may be done twice; it is not stuck."""
     key, other = str(uuid.uuid4()), service.servers[0]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dibs.runtime.alarms import Alarm, Alarms
-from dibs.runtime.scheduler import Scheduler, Timer
+from dibs.testing.simulation.scheduler import Scheduler, Timer
 
 
 class Loop:

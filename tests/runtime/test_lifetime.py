@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -9,6 +10,7 @@ import threading
 import weakref
 
 from dibs.runtime import lifetime
+from dibs.runtime.threads import ThreadRuntime
 
 
 class Told:
@@ -54,6 +56,43 @@ def test_a_child_is_told_and_its_parent_is_not() -> None:
         os._exit(told.times)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert told.times == 0
+
+
+def test_a_fork_that_python_was_not_told_of_is_noticed_once() -> None:
+    told = Told()
+    lifetime.after_fork(told.tell)
+    child = ctypes.PyDLL(None).fork()
+    if child == 0:
+        before = told.times
+        lifetime.look()
+        lifetime.look()
+        os._exit(10 * before + told.times)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    lifetime.look()
+    assert told.times == 0
+
+
+def test_what_a_parent_wants_at_its_end_is_not_done_at_the_end_of_a_child() -> None:
+    told = Told()
+    lifetime.at_exit(told.tell)
+    child = os.fork()
+    if child == 0:
+        lifetime._end()
+        os._exit(told.times)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_children_draw_numbers_of_their_own() -> None:
+    """Else all would try again at the same moment."""
+    runtime, (reading, writing) = ThreadRuntime(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, repr(runtime.random()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 100) != repr(runtime.random()).encode()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_threads_may_add_at_the_same_time() -> None:

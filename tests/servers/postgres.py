@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import psycopg
 
+from dibs.stores.postgres.port.rights import GRANT
+from dibs.stores.postgres.tables import ddl
 from servers.ports import Port
 from servers.process import Process, until
 from servers.programs import program
@@ -93,6 +95,13 @@ class PostgresServer:
     def url_of(self, database: str = "postgres", *, scheme: str = "postgresql", user: str = USER) -> str:
         """The same for another database, store or user."""
         return f"{scheme}://{user}@{HOST}:{self.port}/{database}"
+
+    def url_of_locker(self, *, scheme: str = "postgresql") -> str:
+        """How one reaches it who may do what the docs name and nothing else, with tables that `dibs init` made."""
+        role = "DO $$ BEGIN CREATE ROLE locker LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        for sql in (role, ddl(), GRANT.format(user="locker")):
+            self._kept().execute(sql.encode())
+        return self.url_of(scheme=scheme, user="locker")
 
     @property
     def address(self) -> tuple[str, int]:

@@ -104,6 +104,7 @@ class RedisServer(Node):
             client("FLUSHALL", "SYNC")
             client("SCRIPT", "FLUSH", "SYNC")
         self._before.clear()
+        self._forget_dump()
 
     def replicate(self, master: Node) -> None:
         """Become a replica of *master*, and wait until the copy is there and what is written from now on follows."""
@@ -115,5 +116,9 @@ class RedisServer(Node):
         """End it and start it again on its port, with all its data, saved in good order, or with none."""
         super().restart(keep_data=keep_data)
         self._before.clear()
-        if self._persistence == "none":  # what was saved for this restart must not come back after a later crash
+        self._forget_dump()
+
+    def _forget_dump(self) -> None:
+        """What was saved for a restart, or for a replica, must not come back after a later crash."""
+        if self._persistence == "none":
             (self.data / "dump.rdb").unlink(missing_ok=True)

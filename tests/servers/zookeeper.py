@@ -267,11 +267,18 @@ class Ensemble:
         return [server for server in self.servers if server is not leader]
 
     def reset(self) -> Self:
-        """For the next test: all serve."""
+        """For the next test: all serve, and follow one leader, also after it stood still and its followers left it."""
         for server in self.servers:
             server.cont()
             if not server.runs:
                 server.begin()
         for server in self.servers:
             server.wait()
+        until(self._agrees, "one of them leads, and the others follow it")
         return self
+
+    def _agrees(self) -> bool:
+        roles = [server.role for server in self.servers]
+        if sorted(roles) != ["follower", "follower", "leader"]:
+            return False
+        return self.servers[roles.index("leader")].number("zk_synced_followers") == len(roles) - 1

@@ -7,10 +7,10 @@ from typing import Any
 
 from dibs.errors import LossReason, OutcomeUnknown
 from dibs.holder import Holder
-from dibs.ports.memory import MemoryServer
-from dibs.runtime.simulated import SimulatedRuntime
+from dibs.stores.memory.port.server import MemoryServer
 from dibs.stores.store import Ask, Busy, Claim, Grant
 from dibs.testing.faults import FarStore
+from dibs.testing.simulation.runtime import SimulatedRuntime
 
 
 class DeletesWithoutCompare(MemoryServer):
@@ -24,12 +24,12 @@ class DeletesWithoutCompare(MemoryServer):
 class RenewsWhatIsOver(MemoryServer):
     """A renewal of a lease that ended takes the lock again: PEXPIRE or SET without a look at who has it."""
 
-    def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
+    def renew(self, space: str, name: str, token: str, fence: int, ttl: float, longest: float) -> LossReason | None:
         record = self._records.get((space, name))
         if record is not None and (record.token is None or self._now() >= record.expires_at):
             record.token, record.fence, record.expires_at = token, max(fence, record.fence), self._now() + ttl
             return None
-        return super().renew(space, name, token, fence, ttl)
+        return super().renew(space, name, token, fence, ttl, longest)
 
 
 class CountsFences(MemoryServer):
@@ -48,12 +48,38 @@ class GivesOneFenceToAll(MemoryServer):
         return int(record.fence)
 
 
-class RenewsByTokenOnly(MemoryServer):
-    """A renewal does not compare the fence: a late copy of an ask makes an old claim hold again."""
+class KeepsTheFirstEnd(MemoryServer):
+    """A repeated ask is answered with the grant of the first, whose ttl has run since then."""
 
-    def renew(self, space: str, name: str, token: str, fence: int, ttl: float) -> LossReason | None:
+    def _grant(
+        self, space: str, who: Holder, token: str, ttl: float, *, queue: bool
+    ) -> int | tuple[Holder | None, float]:
+        record = self._records.get((space, who.name))
+        if record is not None and record.token == token and record.expires_at > self._now():
+            return record.fence
+        return super()._grant(space, who, token, ttl, queue=queue)
+
+    def grant(self, space: str, who: Holder, token: str, ttl: float, **how: bool) -> int | tuple[Holder | None, float]:
+        return self._grant(space, who, token, ttl, **how)
+
+
+class LeavesNoMark(MemoryServer):
+    """A token is given back, and nothing is remembered of it: an ask that was sent before is granted when it comes."""
+
+    def give_back(self, space: str, name: str, token: str, mark: float) -> LossReason | None:
+        return self.release(space, name, token)
+
+
+class AddsTheTtl(MemoryServer):
+    """A renewal does not count from when it comes, but from the end of before."""
+
+    def renew(self, space: str, name: str, token: str, fence: int, ttl: float, longest: float) -> LossReason | None:
         record = self._records.get((space, name))
-        return super().renew(space, name, token, record.fence if record else fence, ttl)
+        before = record.expires_at if record is not None else 0.0
+        reason = super().renew(space, name, token, fence, ttl, longest)
+        if reason is None and record is not None:
+            record.expires_at = before + ttl
+        return reason
 
 
 class TrustsTheWallClock(SimulatedRuntime):

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from workload import Resource
 
 from dibs.core.client import Client
-from dibs.core.election import Election
-from dibs.core.term import Term
+from dibs.core.election.election import Election
+from dibs.core.election.term import Term
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.runtime.scheduler import Cancelled, Scheduler, Stuck
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.testing.faults import FarStore, Network, Odds, Server
 from dibs.testing.history import Hold, violations, writes_out_of_order
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Cancelled, Scheduler, Stuck
 
 NAME = "scheduler"
 LATE = 0.002
@@ -63,7 +63,9 @@ class Campaign:
         self.server = Server(self.world, rate=self.rate())
         each = faults.message * self.pick(0, 1, 3)
         self.network = Network(
-            self.world, self.server, Odds(each, each, each, each, each, each, 5 * each, longest=1.5 * self.ttl)
+            self.world,
+            self.server,
+            Odds(*(each, each, each, each, each, each), lose_hint=5 * each, longest=1.5 * self.ttl),
         )
         self.resource, self.holds = Resource(), dict[int, Hold]()
         self.terms: dict[int, tuple[SimulatedRuntime, Term]] = {}

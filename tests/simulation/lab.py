@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dibs.core.client import Client
-from dibs.runtime.scheduler import Scheduler, Task
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.stores.store import Ask
 from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler, Task
 
 NAME = "invoice"
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dibs.core.client import Client
-from dibs.core.history import OK
-from dibs.core.once import Run
+from dibs.core.once.history import OK
+from dibs.core.once.once import Run
 from dibs.errors import LeaseLost, Misuse, Skipped, StoreUnavailable
-from dibs.runtime.scheduler import Scheduler, Stuck
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.testing.faults import FarStore, Network, Odds, Server
 from dibs.testing.history import Hold, overlaps
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler, Stuck
 
 NAME = "report"
 
@@ -38,7 +38,7 @@ class History:
         self.server = Server(self.world)
         each = 0.05 * faults * self.pick(0, 1, 2)
         self.network = Network(
-            self.world, self.server, Odds(each, each, each, each, each, each, each, longest=1.5 * self.ttl)
+            self.world, self.server, Odds(*(each, each, each, each, each, each), lose_hint=each, longest=1.5 * self.ttl)
         )
         self.starts: dict[str, list[int]] = defaultdict(list)
         self.completed: dict[str, int] = {}

@@ -12,8 +12,8 @@ from lab import NAME, Lab
 from dibs.core.client import Client
 from dibs.core.lease import Lease
 from dibs.errors import StoreUnavailable
-from dibs.runtime.scheduler import Cancelled
 from dibs.testing.faults import Odds
+from dibs.testing.simulation.scheduler import Cancelled
 
 Story: TypeAlias = Callable[[Client], Coroutine[Any, Any, None]]
 

@@ -174,6 +174,33 @@ def test_two_who_keep_one_lease_do_not_shorten_it_for_each_other(lab: Lab, clien
     lab.run(main())
 
 
+def test_one_who_stood_still_past_its_deadline_does_not_give_back_what_another_has_resumed(
+    lab: Lab, client: Client
+) -> None:
+    """Both keep one lease. Seed 2076662 showed that the next got in while the heir was inside."""
+    heir = lab.client("heir")
+
+    async def inherit(text: str) -> None:
+        lease = await heir.resume(text)
+        for _ in range(60):
+            await heir.runtime.sleep(0.1)
+            assert lab.holder() == lease.fence
+        await lease.release()
+
+    async def main() -> None:
+        lease = await client.lock(NAME, ttl=1).acquire()
+        task = lab.start(inherit(lease.to_str()), "heir")
+        await client.runtime.sleep(0.5)
+        lab.processes["p"].pause(1.5)
+        await client.runtime.sleep(0.1)
+        with pytest.raises(LeaseLost):
+            await lease.release()
+        while not task.done:
+            await client.runtime.sleep(0.1)
+
+    lab.run(main())
+
+
 def test_an_acquire_that_was_granted_too_late_goes_on_with_its_new_token(lab: Lab, client: Client) -> None:
     """Seed 311 showed a lease that carried the token of the ask before: it could not be renewed or released."""
     other = lab.client("other")
@@ -238,6 +265,57 @@ def test_an_ask_that_comes_after_the_release_ends_by_itself(lab: Lab, client: Cl
 
     lab.run(main())
     assert lab.sent("grant") >= 3, "the ask was carried out again"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_ask_that_was_given_back_takes_nothing_when_it_comes_at_last(lab: Lab, client: Client, shared: bool) -> None:
+    """Its connection is closed and its client has gone on; the kernel delivers it all the same."""
+
+    async def main() -> None:
+        with lab.failing(stuck=1.0), pytest.raises(OutcomeUnknown):
+            await client.lock(NAME, ttl=60, shared=shared).acquire(timeout=0.3)
+        await client.runtime.sleep(40)
+        assert not lab.holder()
+
+    lab.run(main())
+    assert [call[1] for call in lab.network.calls][-1] == "grant", "it came last"
+
+
+def test_what_may_still_come_is_given_back_also_after_an_outage_that_is_longer_than_the_ttl(
+    lab: Lab, client: Client
+) -> None:
+    async def main() -> None:
+        with lab.failing(stuck=1.0), pytest.raises(OutcomeUnknown):
+            await client.lock(NAME, ttl=1).acquire(timeout=0.3)
+        lab.later(0.0, refuses=True)
+        lab.later(3.0, refuses=False)
+        for _ in range(400):
+            await client.runtime.sleep(0.1)
+            assert not lab.holder()
+
+    lab.run(main())
+    assert lab.network.calls[-1][1] == "grant", "it came last"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_clock_that_is_set_back_does_not_keep_the_name_of_one_that_died_after_it_has_renewed(
+    lab: Lab, client: Client, shared: bool
+) -> None:
+    holder = lab.client("holder")
+
+    async def hold() -> None:
+        async with holder.lock(NAME, ttl=2, shared=shared):
+            await holder.runtime.sleep(100)
+
+    async def main() -> None:
+        await client.runtime.sleep(0.1)
+        lab.server.ahead -= 3600
+        await client.runtime.sleep(1)
+        lab.processes["holder"].crash()
+        await client.lock(NAME, ttl=2).acquire(timeout=2.1)
+
+    lab.start(hold(), "holder")
+    lab.run(main())
 
 
 # --- the holder is told, in time and only once -------------------------------------------------------------------

@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 from dibs.core.client import Client
 from dibs.core.lease import Lease
 from dibs.errors import LeaseLost, Misuse, NotAcquired, StoreUnavailable
-from dibs.ports.memory import MemoryServer
-from dibs.runtime.scheduler import Scheduler, Stuck
-from dibs.runtime.simulated import SimulatedRuntime
-from dibs.stores.memory import MemoryStore
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.store import MemoryStore
 from dibs.stores.store import Ask
 from dibs.testing.faults import LISTEN, FarStore, Network, Odds, Server
 from dibs.testing.history import Hold, Write, violations, writes_out_of_order
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler, Stuck
 
-LATE = 0.05
+GRACE = 0.05
 """Seconds by which an acquire may exceed its timeout."""
+
+STUCK_FOR = 20.0
+"""After so many times the ttl at whose pace a history goes all that was stuck has arrived."""
 
 
 class Mix(NamedTuple):
@@ -35,6 +38,12 @@ class Mix(NamedTuple):
     evict: float = 0.2
     rate: float = 0.0025
     """How far each clock may be from true time: two of them differ by at most twice that."""
+    stuck: float = 0.0
+    """Requests that are delivered long after they were sent, also when their sender has given them up."""
+    ttls: tuple[float, ...] = (0.3, 1.0, 1.0, 3.0)
+    """Of which each history takes one, and goes at its pace."""
+    longer: float = 1.0
+    """By how much the ttl of a lock may be longer than that: what is left behind is seen then, since it stays."""
     amnesia: bool = False
     """The server restarts with an empty memory: only the fences can be right then."""
     jump: bool = False
@@ -45,6 +54,7 @@ EVERYTHING = Mix()
 AMNESIA = Mix(amnesia=True)
 JUMP = Mix(jump=True)
 STORM = Mix(message=0.1, late_copy=0.1, evict=0.4, pause=0.8, outage=0.7)
+LATE = Mix(message=0.01, stuck=0.06, ttls=(0.5, 1.0), longer=60, evict=0.1, outage=0.1)
 CALM = Mix(message=0, late_copy=0, pause=0, crash=0, cancel=0, outage=0, evict=0, rate=0)
 
 
@@ -90,7 +100,7 @@ class History:
         self.mix, self.parts = mix, parts
         self.world = world = Scheduler(seed)
         self.chance = world.chance.random
-        self.ttl = self.pick(0.3, 1.0, 1.0, 3.0)
+        self.ttl: float = self.pick(*mix.ttls)
         self.names = ["a"] if self.chance() < 0.7 else ["a", "b"]
         self.server = Server(world, rate=self.rate(), kind=parts.server)
         self.network = Network(world, self.server, self.odds())
@@ -100,6 +110,8 @@ class History:
         self.broken: dict[tuple[str, int], float] = {}
         self.left: dict[tuple[str, int], float] = {}
         self.kept: list[Lease] = []
+        self.keepers: set[object] = set()
+        """Tasks that have kept a lease which they handed over: that may be in a renewal when it is dropped at last."""
         self.abandoned: set[str] = set()
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -119,7 +131,11 @@ class History:
     def odds(self) -> Odds:
         each = self.mix.message * self.pick(0, 1, 1, 3)
         return Odds(
-            each, each, each, each, each, self.mix.late_copy * self.pick(0, 1, 2), 5 * each, longest=1.5 * self.ttl
+            *(each, each, each, each, each, self.mix.late_copy * self.pick(0, 1, 2)),
+            stuck=self.mix.stuck * self.pick(0, 1, 2) if self.mix.stuck else 0.0,
+            lose_hint=5 * each,
+            longest=1.5 * self.ttl,
+            stuck_for=STUCK_FOR * self.ttl,
         )
 
     def add_process(self, name: str, pid: int) -> tuple[SimulatedRuntime, Client]:
@@ -147,7 +163,7 @@ class History:
             self.outage(span * self.chance(), self.ttl * self.chance() ** 2 * 1.5, self.pick("refuses", "hangs"))
         if mix.amnesia:
             for _ in range(int(self.pick(1, 2))):
-                self.world.call_later(span * self.chance(), self.server.restart)
+                self.world.call_later(span * self.chance(), self.restart)
                 self.counts["server forgot everything"] += 1
         if mix.jump:
             self.world.call_later(span * self.chance(), self.jump)
@@ -170,7 +186,13 @@ class History:
         if not self.network.healed:
             process.pause(seconds)
 
+    def restart(self) -> None:
+        if not self.network.healed:
+            self.server.restart()
+
     def jump(self) -> None:
+        if self.network.healed:
+            return
         self.server.ahead += self.pick(0.5, 2, 60) * self.ttl
 
     # --- what the tasks do ---------------------------------------------------------------------------------
@@ -187,19 +209,24 @@ class History:
         try:
             yield
         except (NotAcquired, StoreUnavailable, LeaseLost, Misuse) as error:
-            if isinstance(error, Misuse) and not self.kept:
+            if isinstance(error, Misuse) and self.world.running not in self.keepers:
                 raise  # else this task keeps a lease that it has handed over, and may not ask for another
             self.counts[type(error).__name__] += 1
             self.world.log(f"got {type(error).__name__}: {error}")
             # Its frames would keep a lease: nothing here collects the cycle that contextlib makes from Python 3.12 on.
             error.with_traceback(None)
 
+    def ttl_of_lock(self) -> float:
+        longer = [self.mix.longer] if self.mix.longer > 1 else []
+        return self.ttl * float(self.pick(1, 1, 0.7, *longer))
+
     def lock(self, client: Client) -> Any:
+        ttl = self.ttl_of_lock()
         return client.lock(
             self.pick(*self.names),
-            ttl=self.ttl * self.pick(1, 1, 0.7),
+            ttl=ttl,
             timeout=self.pick(None, 3 * self.ttl, self.ttl, 0.2, 0),
-            max_hold=self.pick(None, None, 1.2 * self.ttl),
+            max_hold=self.pick(None, None, 1.2 * max(ttl, self.ttl)),
             on_lost=self.pick("cancel", "cancel", "flag"),
         )
 
@@ -216,17 +243,30 @@ class History:
         return lease
 
     def record(self, process: SimulatedRuntime, lease: Lease, asked_at: float) -> None:
+        self.check_end(process, lease)
         hold = Hold(lease.fence, asked_at, self.world.now, who=f"{self.world.running}")
         self.world.log(f"holds {lease.name} with fence {lease.fence}")
         self.holds[lease.name].append(hold)
         self.open[lease.name, lease.fence] = (hold, lease, process)
+
+    def check_end(self, process: SimulatedRuntime, lease: Lease) -> None:
+        """The server counts at least as long as the holder, and not longer than anybody was promised."""
+        held = self.server.memory.show("sim", lease.name).holders
+        ends_in = next((each.expires_in for each in held if each.fence == lease.fence), None)
+        if ends_in is None or lease.lost or self.mix.jump:
+            return
+        at_server, here = ends_in / self.server.rate, process.true(lease.lost.deadline) - self.world.now
+        if at_server < here:
+            self.wrong.append(f"fence {lease.fence} ends {here - at_server:.6f} s too early at the server")
+        if at_server > lease.ttl * 1.01:
+            self.wrong.append(f"fence {lease.fence} ends {at_server - lease.ttl:.6f} s too late at the server")
 
     def check_budget(self, process: SimulatedRuntime, lock: Any, asked_at: float, result: str) -> None:
         if lock.timeout is None:
             return
         budget = lock.timeout or min(5.0, lock.ttl / 2)  # a single try has the budget of one request
         took = (self.world.now - asked_at - process.stood_still(asked_at, self.world.now)) * process.rate
-        if took > budget + LATE:
+        if took > budget + GRACE:
             self.wrong.append(f"acquire with timeout {lock.timeout} took {took:.3f} s at {asked_at:.6f}: {result}")
 
     async def block(self, process: SimulatedRuntime, client: Client, lock: Any) -> None:
@@ -277,6 +317,7 @@ class History:
         self.abandoned.add(lease.token)  # nobody but the heir gives it back, and the heir may not come to it
         try:
             if self.chance() < 0.3:
+                self.keepers.add(self.world.running)
                 self.kept.append(lease)  # this process goes on renewing it for a while, beside the heir
                 self.world.call_later(2 * self.ttl, self.drop_one)
             elif self.chance() < 0.5:
@@ -320,6 +361,7 @@ class History:
             if self.chance() < 0.1:
                 with self.refusals():
                     await lease.renew()
+            self.check_end(process, lease)
         if not lease.lost:
             self.counts["write accepted" if resource.write(lease.fence) else "stale write refused"] += 1
 
@@ -354,7 +396,7 @@ class History:
 
     def run(self) -> Outcome:
         try:
-            self.world.run(longest=60 + 60 * self.ttl)
+            self.world.run(longest=60 + 60 * self.ttl + 9 * self.longest_ttl())
             self.settle()
         except Stuck as stuck:
             self.wrong.append(str(stuck))
@@ -390,26 +432,31 @@ class History:
         while not all(process.runs or process.dead for process, _ in self.processes):
             self.world.run_for(0.5)
         self.world.run_for(2.5)
-        if self.ttl * 0.7 > 2.0 + 2.5 or self.ttl >= 3.0:
+        if self.mix.stuck:
+            self.world.run_for(STUCK_FOR * self.ttl)
+        if self.mix.stuck or self.ttl >= 3.0:
             self.look_for_orphans()
         self.world.run_for(1.5 * self.ttl)  # until the last late copy has arrived
         probe, client = self.add_process("probe", 2000)
         self.processes.remove((probe, client))
         tickets = sum(len(self.server.memory.show("sim", name).waiting) for name in self.names)
-        within = 1.02 * self.ttl + 0.15 * (tickets + 1) + LISTEN
+        within = 1.02 * self.longest_ttl() + 0.15 * (tickets + 1) + LISTEN
         for name in self.names:
             probe.start(self.probe(client, name, within), f"probe {name}")
         for process, client in self.processes:
             if not process.dead and self.chance() < 0.3:
                 process.start(client.close(), "close")
         self.world.run()
-        self.world.run_for(self.ttl * 1.02 + 2.5)
+        self.world.run_for(self.longest_ttl() * 1.02 + 2.5)
         if self.world.tasks:
             self.wrong.append(f"tasks are left:\n{self.world.waiting()}")
         for name in self.names:
             holder = self.server.memory.show("sim", name).holder
             if holder is not None:
                 self.wrong.append(f"{name} is held for ever by {holder}")
+
+    def longest_ttl(self) -> float:
+        return self.ttl * max(1.0, self.mix.longer)
 
     async def probe(self, client: Client, name: str, within: float) -> None:
         try:
@@ -426,7 +473,9 @@ class History:
         released = {facts: when for when, what, _, facts in self.network.calls if what == "release"}
         for ask, when, who in granted.values():
             given_back_at = released.get((ask.name, ask.token), -1.0)
-            known = ask.token in self.abandoned or ask.token in self.network.late or 0 <= given_back_at < when
+            known = ask.token in self.abandoned or ask.token in self.network.late
+            if self.mix.amnesia or self.mix.jump:  # the server may know no more that it was given back
+                known = known or 0 <= given_back_at < when
             if who not in dead and not known and self.still_there(ask):
                 what = "lives again" if given_back_at >= when else "was never given back"
                 self.wrong.append(f"an orphan: the ask of {who} at {when:.6f} for {ask.name} {what}")

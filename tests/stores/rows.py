@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dibs.errors import LossReason
-from dibs.part import SHARED
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
+from dibs.share import SHARED
 from dibs.stores import Ask, Busy, Claim, Grant, Store, open_store
 
 RUNTIME = ThreadRuntime()
@@ -58,11 +57,3 @@ def steps(url: str, namespace: str = "default") -> Iterator[Steps]:
         yield client
     finally:
         client.close()
-
-
-@contextmanager
-def took(at_most: float) -> Iterator[None]:
-    """Assert that the block takes no longer."""
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began <= at_most

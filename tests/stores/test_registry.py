@@ -11,7 +11,7 @@ import pytest
 from dibs.errors import Misuse, NotSupported
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores import open_store
-from dibs.stores.memory import MemoryStore, open_url
+from dibs.stores.memory.store import MemoryStore, open_url
 from dibs.stores.registry import BUILT_IN
 
 

@@ -16,7 +16,7 @@ from dibs.testing.contract import contract
 TOY = '''
 """A store of somebody else: the table of the process, by another name."""
 
-from dibs.stores.memory import MemoryStore, open_url
+from dibs.stores.memory.store import MemoryStore, open_url
 
 def open_toy(url, namespace, runtime):
     return open_url("memory:" + url.rpartition(":")[2].strip("/"), namespace, runtime)
@@ -29,10 +29,10 @@ import pytest
 from dibs.errors import LossReason
 from dibs.holder import Holder
 from dibs.runtime.clock import boot_time
-from dibs.ports.memory import MemoryServer
-from dibs.ports.memory_name import Record
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.port.entry import Record
 from dibs.stores.guarantees import Ability
-from dibs.stores.memory import MemoryStore
+from dibs.stores.memory.store import MemoryStore
 from dibs.stores.store import Grant
 from dibs.testing.contract import StoreContract
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.runtime.scheduler import Scheduler
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler
 
 ASK = Ask("x", "token", 3.0, "", False)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dibs.testing.proxy import Direction, End, FaultProxy
+from tempo import took
 
 PATIENCE = 10.0
 
@@ -211,13 +212,12 @@ def test_delay(client: socket.socket, proxy: FaultProxy, direction: Direction) -
 
 def test_a_delay_is_no_bottleneck(client: socket.socket, proxy: FaultProxy, server: EchoServer) -> None:
     """What is sent while other bytes are on the way is late by one delay, not by two."""
-    began = time.monotonic()
-    fault = proxy.delay(requests=0.4)
-    for number in range(1, 9):
-        client.sendall(b"%d" % number)
-        fault.wait(number)
-    assert server.has_got(b"12345678")
-    assert time.monotonic() - began < 0.8
+    with took(0.8):
+        fault = proxy.delay(requests=0.4)
+        for number in range(1, 9):
+            client.sendall(b"%d" % number)
+            fault.wait(number)
+        assert server.has_got(b"12345678")
 
 
 def test_black_hole_of_requests(client: socket.socket, proxy: FaultProxy, server: EchoServer) -> None:
@@ -248,6 +248,19 @@ def test_black_hole_for_new_connections(connect: Callable[[], socket.socket], pr
         hole.wait()
         assert nothing_came(late)
     assert late.recv(5) == b"HELLO"
+
+
+def test_hold(
+    client: socket.socket, connect: Callable[[], socket.socket], proxy: FaultProxy, server: EchoServer
+) -> None:
+    """One request is stuck; others overtake it, and it arrives although its connection was closed meanwhile."""
+    held = proxy.hold("requests", b"grant")
+    client.sendall(b"grant")
+    held.wait()
+    client.close()
+    assert ask(connect(), b"release") == b"RELEASE"
+    held.lift()
+    assert server.has_got(b"releasegrant")
 
 
 def test_cut_by_fin(client: socket.socket, proxy: FaultProxy, server: EchoServer) -> None:

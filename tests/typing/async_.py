@@ -39,7 +39,6 @@ async def main() -> None:
     assert_type(await client.holders(), list[dibs.Holder])
     assert_type(await client.show("a"), dibs.LockState)
     assert_type(await client.evict("a", fence=1), bool)
-    await client.reseed(1)
     election = client.election("scheduler")
     async with election.lead() as term:
         assert_type(term, dibs.Term)

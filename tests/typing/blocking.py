@@ -41,7 +41,6 @@ assert_type(client.holders(), list[dibs.Holder])
 assert_type(client.show("a"), dibs.LockState)
 assert_type(client.show("a").evicted, dibs.Eviction | None)
 assert_type(client.evict("a", fence=1), bool)
-client.reseed(1)
 assert_type(client.inheritable(), tuple[int, ...])
 
 client.lock("a", ttl="5")  # type: ignore[arg-type]

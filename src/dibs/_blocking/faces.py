@@ -1,25 +1,29 @@
-"""What makes a class the blocking face of one in `dibs.core`: it says the same words."""
+"""What makes a class the blocking face of one in `dibs.core`.
+
+A face has the names, the parameters and the words of its core; its docstrings are written by tools/docstrings.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from dibs.core.copying import NotCopied
 
 C = TypeVar("C", bound=type)
 
 
 def faces(core: type) -> Callable[[C], C]:
-    """Mark a class as the blocking face of *core* and give it and its methods the docstrings of *core*."""
+    """Mark a class as the blocking face of *core*: it refuses to be copied or pickled if that does."""
 
     def mark(face: C) -> C:
-        face.__doc__ = core.__doc__
-        for name, member in vars(face).items():
-            original = getattr(core, _ASYNC_NAMES.get(name, name), None) or getattr(core, name, None)
-            if (callable(member) or isinstance(member, property)) and not getattr(member, "__doc__", None):
-                member.__doc__ = getattr(original, "__doc__", None)
+        if issubclass(core, NotCopied):
+            setattr(face, "__reduce__", _as_the_core)  # noqa: B010 - mypy knows it as a method of instances
         return face
 
     return mark
 
 
-_ASYNC_NAMES = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__", "__next__": "__anext__"}
+def _as_the_core(face: Any) -> Any:
+    """A face of what is not copied is not copied either."""
+    return face._core.__reduce__()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
 from dibs._blocking.whole_try import whole_try
-from dibs.core import once as _once
-from dibs.core.once import once_blocking
+from dibs.core.once import once as _once
+from dibs.core.once.once import once_blocking
 from dibs.runtime import run
 
 if TYPE_CHECKING:
-    from dibs.core.history import Past
+    from dibs.core.once.history import Past
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +22,8 @@ R = TypeVar("R")
 
 @faces(_once.Run)
 class Run:
+    """One slot that is this block's to run, as ``with client.once(…)`` gives it."""
+
     __slots__ = ("_core",)
 
     def __init__(self, core: _once.Run) -> None:
@@ -48,6 +50,13 @@ class Run:
 
 @faces(_once.Once)
 class Once:
+    """What is to be run once per slot, made by `Client.once`: a block, and a decorator.
+
+    ``with client.once(…) as run`` runs its body in one place, and raises `Skipped` everywhere else. A decorated
+    function is called in one place; everywhere else the call returns None at once, and the logger ``dibs`` says why at
+    level INFO.
+    """
+
     __slots__ = ("_core",)
 
     def __init__(self, core: _once.Once) -> None:
@@ -59,12 +68,15 @@ class Once:
         return self._core.name
 
     def __call__(self, func: Callable[P, R]) -> Callable[P, R | None]:
-        return once_blocking(lambda: Once(self._core.again()), func)
+        """Decorate a function. If it has a keyword-only parameter called *run*, it gets the `Run` in it."""
+        return once_blocking(self.name, lambda: Once(self._core.again()), func)
 
     def history(self) -> list[Past]:
+        """List the runs that are remembered, the latest last."""
         return run(self._core.history())
 
     def __enter__(self) -> Run:
+        """Take the slot that it is now, by the store's clock; `Skipped` if it is not ours to run."""
         try:
             return Run(run(self._core.__aenter__()))
         except BaseException as error:
@@ -75,6 +87,7 @@ class Once:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Write down how it ended, and give the name back. `LeaseLost` if it was not ours any more."""
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:

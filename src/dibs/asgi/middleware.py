@@ -9,18 +9,22 @@ that one's request from being carried out. So *scope* says who calls, and keys o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from dibs.asgi.answer import Answer, asked_for, digest, from_bytes, key_in, problem, values_of
 from dibs.asgi.recorder import Recorder, whole_body, without_extensions
-from dibs.core.call import Call
-from dibs.core.checks import Seconds, shown
+from dibs.core.checks import Seconds, check_no_address, shown
 from dibs.core.client import DAY, DEFAULT_TTL, Client
-from dibs.core.idempotent import Idempotent
+from dibs.core.deferred import check_answers
+from dibs.core.idempotent.call import Call
+from dibs.core.idempotent.idempotent import Idempotent
+from dibs.core.idempotent.outcome import shortened
 from dibs.errors import KeyReused, LeaseLost, Misuse, NotAcquired, StoreUnavailable
 from dibs.guards.asgi import App, Receive, Scope, Send
-from dibs.stores.store import LONGEST_RECORD
+from dibs.stores.record_store import LONGEST_RECORD
 
 HEADER = b"idempotency-key"
 
@@ -100,6 +104,7 @@ class IdempotencyKeyMiddleware:
         for what, given in {"methods": methods, "headers": headers}.items():
             if isinstance(given, str | bytes):
                 raise Misuse(f"{what}={given!r}: it is a set, even of one: {{{given!r}}}")
+        check_answers(scope=scope, required=required, fingerprint=fingerprint, retryable=retryable)
         _check_size(longest_request, "longest_request")
         _check_size(longest_response, "longest_response")
         if longest_response > LONGEST_RESPONSE:
@@ -148,6 +153,7 @@ class IdempotencyKeyMiddleware:
             raise Misuse(
                 f"scope= says who calls as text (str), or None, and returned {type(caller).__name__}: use str()"
             )
+        check_no_address(caller or "", "caller")
         return caller
 
     def _block(self, name: str, about: object) -> Idempotent:
@@ -155,8 +161,10 @@ class IdempotencyKeyMiddleware:
 
     async def _answer(self, block: Idempotent, scope: Scope, recorder: Recorder, send: Send) -> None:
         try:
-            async with block as call:
+            async with AsyncExitStack() as blocks:
+                call = await blocks.enter_async_context(block)
                 if not call.replayed:
+                    recorder.record = functools.partial(self._record, blocks, call, recorder, send)
                     await self._carry_out(call, scope, recorder)
         except RequestFailed as failed:
             await recorder.deliver()
@@ -167,9 +175,12 @@ class IdempotencyKeyMiddleware:
         except KeyReused:
             await _send(send, problem(422, "this Idempotency-Key was used with another request; take a new one"))
         except LeaseLost:
-            await self._lost(recorder, send)
+            await _lost(recorder, send)
         except StoreUnavailable as error:
-            await self._unknown(recorder, send, error)
+            _log(error)
+            if recorder.held:
+                unable = "requests with an Idempotency-Key cannot be handled at the moment"
+                await _send(send, problem(503, unable, *AGAIN))
         else:
             await (_send(send, _again(call.result)) if call.replayed else recorder.deliver())
 
@@ -180,29 +191,54 @@ class IdempotencyKeyMiddleware:
         try:
             await self._app(inner, recorder.receive, recorder.send)
         except Exception as exc:
-            raise RequestFailed(f"{type(exc).__name__}: {exc}") from exc
-        if not recorder.complete:
+            self._gone(call, recorder)
+            raise RequestFailed(shortened(exc)) from exc
+        if not recorder.complete and not self._gone(call, recorder):
             raise RequestFailed("the application ended without a whole response")
-        if self._retryable(recorder.status):
-            raise RequestFailed(f"status {recorder.status}")
-        answer = recorder.answer(self._headers)
-        small = len(answer.to_bytes()) <= LONGEST_RECORD - 1024
-        call.done(answer if small else answer._replace(headers=[], body=None))
 
-    async def _lost(self, recorder: Recorder, send: Send) -> None:
-        """Another has taken over, whose answer is the one that counts."""
-        if recorder.held:
-            await _send(send, problem(409, "another request with this Idempotency-Key has taken over", *AGAIN))
+    def _gone(self, call: Call, recorder: Recorder) -> bool:
+        """Whether the client left in the middle of an answer that was let through; its status says what was done."""
+        if recorder.complete or not recorder.left or self._retryable(recorder.status):
+            return False
+        with suppress(LeaseLost):  # which the end of the block tells
+            call.done(Answer(recorder.status, [], None))
+        return True
 
-    async def _unknown(self, recorder: Recorder, send: Send, error: StoreUnavailable) -> None:
-        """The store was away: nothing was begun, or it is not known whether the answer is kept."""
-        import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+    async def _record(self, blocks: AsyncExitStack, call: Call, recorder: Recorder, send: Send) -> bool:
+        """The answer is complete: record it now and let it be sent, whatever the application does afterwards."""
+        if call.lease.lost:
+            return False  # the application is about to be cancelled, and the end of the block tells why
+        return await self._client.runtime.shielded(self._end(blocks.pop_all(), call, recorder, send))
 
-        logging.getLogger("dibs").warning("an idempotent request: %s", error)
-        if recorder.complete:
-            await recorder.deliver()  # the work was done, and its caller is better told so
-        else:
-            await _send(send, problem(503, "requests with an Idempotency-Key cannot be taken at the moment", *AGAIN))
+    async def _end(self, block: AsyncExitStack, call: Call, recorder: Recorder, send: Send) -> bool:
+        try:
+            async with block:
+                if self._retryable(recorder.status):
+                    raise RequestFailed(f"status {recorder.status}")
+                answer = recorder.answer(self._headers)
+                small = len(answer.to_bytes()) <= LONGEST_RECORD - 1024
+                call.done(answer if small else answer._replace(headers=[], body=None))
+        except RequestFailed:
+            pass
+        except LeaseLost:
+            await _lost(recorder, send)
+            return False
+        except StoreUnavailable as error:
+            _log(error)  # the work was done, and its caller is better told so
+        return True
+
+
+async def _lost(recorder: Recorder, send: Send) -> None:
+    """Another request has taken over, and its answer counts; if ours was already being sent, it ends in the middle."""
+    recorder.drop()
+    if recorder.held:
+        await _send(send, problem(409, "another request with this Idempotency-Key has taken over", *AGAIN))
+
+
+def _log(error: StoreUnavailable) -> None:
+    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
+
+    logging.getLogger("dibs").warning("an idempotent request: %s", error)
 
 
 def _check_size(size: object, what: str) -> None:

@@ -7,7 +7,7 @@ endless stream, is let through as it comes, and says in a header that it is not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from dibs.asgi.answer import Answer, Headers
@@ -20,7 +20,11 @@ STREAMS = (b"text/event-stream",)
 
 
 class Recorder:
-    """Stands between the application and the server, for one request."""
+    """Stands between the application and the server, for one request.
+
+    *record* is called once, when the application has sent the last part of its response and before that part goes to
+    the server: it says whether the response may be sent.
+    """
 
     def __init__(self, receive: Receive, send: Send, body: bytes, longest: int) -> None:
         self._receive, self._send, self._longest = receive, send, longest
@@ -28,14 +32,15 @@ class Recorder:
         self._start: MutableMapping[str, Any] = {}
         self._parts: list[bytes] = []
         self._size = 0
-        self._passing = asyncio.Event()
+        self._begun = False
+        self._news = asyncio.Event()  # when the application may hear that the client has gone
+        self.record: Callable[[], Awaitable[bool]] = _nothing
+        self.held = True
+        """Whether nothing of the response was let through before it was whole."""
         self.complete = False
         """Whether the application has sent all of its response."""
-
-    @property
-    def held(self) -> bool:
-        """Whether nothing of the response has been sent."""
-        return not self._passing.is_set()
+        self.left = False
+        """Whether the client has gone, and the application was told so, in the middle of its response."""
 
     @property
     def status(self) -> int:
@@ -49,43 +54,77 @@ class Recorder:
         return Answer(self.status, few, b"".join(self._parts) if self.held else None)
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """The body; and after it no news that the client has gone: the work is finished for whoever asks again."""
+        """Pass on the body; hide that the client has gone until the answer is recorded, so that the work ends."""
         if self._request:
             return self._request.pop()
-        await self._passing.wait()
-        return await self._receive()
+        await self._news.wait()
+        message = await self._receive()
+        self.left = self.left or message["type"] == "http.disconnect"
+        return message
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Take a part of the response."""
-        if message["type"] == "http.response.body":
-            self.complete = not message.get("more_body", False)
-        if not self.held:
-            await self._send(message)
-        elif message["type"] == "http.response.start":
+        """Take a part of the response; refuse what a server refuses."""
+        self._check(message["type"])
+        if message["type"] == "http.response.start":
             self._start = message
             if any(kind.startswith(STREAMS) for kind in _values(message, b"content-type")):
                 await self._let_through()
-        elif message["type"] == "http.response.body":
-            self._parts.append(bytes(message.get("body", b"")))
-            self._size += len(self._parts[-1])
-            if self._size > self._longest:
-                await self._let_through()
+            return
+        self._parts.append(bytes(message.get("body", b"")))
+        self._size += len(self._parts[-1])
+        self.complete = not message.get("more_body", False)
+        if self.complete:
+            await self._end()
+        elif self._size > self._longest or not self.held:
+            await self._let_through()
 
     async def deliver(self) -> None:
-        """Send what was held back: all, or what the application sent of it, whose end the server misses."""
-        if self.held and self._start:
-            await self._send(self._start)
-            await self._send(
-                {"type": "http.response.body", "body": b"".join(self._parts), "more_body": not self.complete}
-            )
+        """Send what was held back: the whole answer, or the part of it that the application sent, without an end."""
+        if self._start and not self._begun:
+            self._begun = True
+            headers = [*self._start.get("headers", ()), *([] if self.held else [NOT_KEPT])]
+            await self._pass_on({**self._start, "headers": headers})
+        if self._parts:
+            body = b"".join(self._parts)
+            self._parts.clear()
+            await self._pass_on({"type": "http.response.body", "body": body, "more_body": not self.complete})
+
+    def drop(self) -> None:
+        """Forget what is still here: it is not to be sent."""
+        self._parts.clear()
+        self._begun = True
+
+    def _check(self, kind: str) -> None:
+        if self.complete:
+            raise RuntimeError(f"the application sent {kind} after the last part of its response")
+        expected = "http.response.body" if self._start else "http.response.start"
+        if kind != expected:
+            raise RuntimeError(f"the application sent {kind} where {expected} was expected")
+
+    async def _end(self) -> None:
+        self.held = self.held and self._size <= self._longest
+        try:
+            wanted = await self.record()
+        finally:
+            self._news.set()  # what comes from here on is no part of the request
+        if wanted:
+            await self.deliver()
 
     async def _let_through(self) -> None:
-        self._passing.set()
-        await self._send({**self._start, "headers": [*self._start.get("headers", ()), NOT_KEPT]})
-        if self._parts:
-            parts = b"".join(self._parts)
-            self._parts.clear()
-            await self._send({"type": "http.response.body", "body": parts, "more_body": not self.complete})
+        self.held = False
+        self._news.set()
+        await self.deliver()
+
+    async def _pass_on(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            await self._send(message)
+        except OSError:  # which is how a server says that the client has gone
+            self.left = True
+            raise
+
+
+async def _nothing() -> bool:
+    return True
 
 
 async def whole_body(receive: Receive, longest: int) -> bytes | None:

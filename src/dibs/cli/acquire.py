@@ -6,7 +6,7 @@
   dibs release
 
 For scripts whose steps are separate programs. Nobody renews the lease meanwhile: give it a --ttl that is long
-enough, or call dibs renew. Where you can, use dibs run. The text proves ownership: treat it as a secret.
+enough, or call dibs renew. Use dibs run wherever you can. The text proves ownership: treat it as a secret.
 
 TIME is in seconds, or has a unit: 500ms, 90s, 5m, 2h, 1d.
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from dibs.cli.exits import Exit
 from dibs.cli.lines import CannotWriteError, print_json, say, write
 from dibs.cli.nesting import refuse_to_wait_for_ourselves
-from dibs.cli.options import add_asking, add_common, add_part, lock_of, timeout_of
+from dibs.cli.options import add_asking, add_common, add_share, lock_of, timeout_of
 from dibs.cli.signals import Signals
 from dibs.cli.where import connected
 from dibs.errors import NotAcquired
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs acquire` takes."""
     parser.add_argument("name", metavar="NAME", help="what to lock: any text")
     add_asking(parser)
-    add_part(parser)
+    add_share(parser)
     add_common(parser)
 
 

@@ -1,6 +1,6 @@
 """Tell whether a lease still holds its lock. Changes nothing.
 
-LEASE is the text that dibs acquire printed, else $DIBS_TOKEN, which dibs run sets for its command.
+LEASE is the text that dibs acquire printed; without it, $DIBS_TOKEN is used, which dibs run sets for its command.
 
 Exit codes: 0 it holds; 76 it does not; 64 wrong usage; 69 the store is not available, and nothing is known.
 """
@@ -34,8 +34,9 @@ def main(args: argparse.Namespace) -> int:
 
     claim, _ = from_text(lease_text(args))
     with looking(args) as client:
-        holder = client.show(claim.name).holder
-    holds = holder is not None and holder.fence == claim.fence
+        state = client.show(claim.name)
+    ours = next((holder for holder in state.holders if holder.fence == claim.fence), None)
+    holder, holds = ours or state.holder, ours is not None  # several hold a name that is shared
     _tell(args.json, claim.name, claim.fence, holder, holds)
     return Exit.DONE if holds else Exit.LOST
 

@@ -3,15 +3,15 @@
   dibs elect scheduler --restart -- ./scheduler
   dibs elect --candidate web-3 --ttl 10s cache-warmer -- ./warm.sh
 
-Waits until we lead NAME, runs COMMAND, gives the place up when COMMAND has ended, and exits with what
-COMMAND exited with. With --restart it stands as a candidate again whenever COMMAND has ended or the
-term was lost, until it gets TERM, INT or QUIT. Signals are passed on as dibs run does it.
+Waits until we lead NAME, runs COMMAND, gives up the lead when COMMAND has ended, and exits with
+COMMAND's exit code. With --restart it stands as a candidate again whenever COMMAND has ended or the
+term was lost, until it gets TERM, INT or QUIT. Signals are passed on as by dibs run.
 
 The lease is renewed as long as COMMAND runs. If that fails, COMMAND gets TERM --grace seconds before
-the lease ends and KILL before it has ended, so that no two lead at once. If somebody broke the lock,
-it gets TERM at once and KILL after --grace. If dibs itself is killed, the whole group is killed.
+the lease ends and KILL before it has ended, so that no two lead at once. After an eviction (dibs
+evict) it gets TERM at once and KILL after --grace. If dibs itself is killed, the whole group is killed.
 
-COMMAND finds what dibs run gives it in its environment; DIBS_FENCE is the number of the term.
+COMMAND finds the same variables in its environment as under dibs run; DIBS_FENCE is the number of the term.
 dibs show NAME says who leads.
 
 TIME is in seconds, or has a unit: 500ms, 90s, 5m, 2h, 1d.
@@ -36,6 +36,7 @@ from dibs.cli.running import acquired, add_command, add_grace, command_of, grace
 from dibs.cli.signals import STOPPING, Interrupted, Signals
 from dibs.cli.watch import OnLost, Watch
 from dibs.cli.where import connected
+from dibs.core.client import DEFAULT_TERM
 from dibs.holder import LEADS
 from dibs.runtime.clock import boot_time
 
@@ -53,7 +54,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="what to lead: any text")
     parser.add_argument("--restart", action="store_true", help="stand again when COMMAND ended or the term was lost")
     parser.add_argument("--candidate", metavar="TEXT", help="what to call ourselves (HOST:PID)")
-    parser.add_argument("--ttl", type=seconds, default=15.0, metavar="TIME", help="how long a lease lasts (15s)")
+    parser.add_argument(
+        "--ttl", type=seconds, default=DEFAULT_TERM, metavar="TIME", help=f"how long a lease lasts ({DEFAULT_TERM:g}s)"
+    )
     add_command(parser)
     add_grace(parser)
     add_common(parser)

@@ -2,8 +2,8 @@
 
   dibs init --sql | psql shop
 
-They are made at the first use anyway, if the user may. This is for those who may not: whoever may
-runs it once, and grants SELECT, INSERT, UPDATE and DELETE on them.
+A user with the right to create tables does not need this: dibs makes them at the first use. For other users
+somebody with that right runs it once, and grants them SELECT, INSERT, UPDATE and DELETE on the tables.
 
 Exit codes: 0 they are there, or were printed; 64 wrong usage, or a store that has no tables to make;
 69 the store is not available, or refuses.
@@ -32,11 +32,9 @@ def main(args: argparse.Namespace) -> int:
     """Do it."""
     url = args.url or os.environ.get("DIBS_URL") or ""
     if not url.startswith("postgres") and (url or not args.sql):
-        raise Misuse(
-            f"{url or 'the store of this user, an SQLite file,'} has no tables to make; give a postgresql: URL"
-        )
+        raise Misuse(f"{_kind(url)} has no tables to make; give a postgresql: URL")
     if args.sql:
-        from dibs.stores.postgres_schema import ddl  # noqa: PLC0415 - only here
+        from dibs.stores.postgres.tables import ddl  # noqa: PLC0415 - only here
 
         (print_json if args.json else write)(ddl().rstrip("\n"))
         return Exit.DONE
@@ -46,3 +44,11 @@ def main(args: argparse.Namespace) -> int:
         client.show("x")  # the first step makes them; this one locks nothing
     print_json({"ready": True}) if args.json else write("the tables are there")
     return Exit.DONE
+
+
+def _kind(url: str) -> str:
+    """What *url* names, without anything of it that may be a password."""
+    scheme, colon, _ = url.partition(":")
+    if not url:
+        return "the store of this user, an SQLite file,"
+    return f"a {scheme}: store" if colon and scheme.replace("+", "").isalpha() else "what this URL names"

@@ -3,9 +3,9 @@
   dibs ls
   dibs ls invoice:
 
-Shows the locks that are held, of the names that begin with PREFIX if one is given. EXPIRES is when the lease
-ends unless it is renewed, in seconds; FENCE is what dibs break wants. A name that several share has a line for each
-of them, and PART says what of it that one has.
+Shows the locks that are held; with PREFIX only those whose names begin with it. EXPIRES is the number of seconds
+after which the lease ends unless it is renewed; FENCE is the number that dibs evict needs. A name with several
+holders has a line for each of them, and SHARE says what that holder has of the name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dibs.holder import Holder
 
 USAGE = "dibs ls [OPTIONS] [PREFIX]"
 
-HEAD = ("NAME", "FENCE", "HOST", "PID", "USER", "SINCE", "EXPIRES", "PART", "NOTE")
+HEAD = ("NAME", "FENCE", "HOST", "PID", "USER", "SINCE", "EXPIRES", "SHARE", "NOTE")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def row(holder: Holder) -> Sequence[str]:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
     ends = "-" if holder.expires_in is None else f"{holder.expires_in:.1f} s"
     who = (holder.name, holder.fence, holder.host, holder.pid, holder.user)
-    facts = (*who, since, ends, holder.part or "all", holder.note)
+    facts = (*who, since, ends, holder.share or "all", holder.note)
     return [printable(str(fact)) for fact in facts]
 
 

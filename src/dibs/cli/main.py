@@ -1,6 +1,6 @@
 """Distributed locks on the command line.
 
-A lock has a name, one holder at a time, and an end: if its holder dies, others get it.
+A lock has a name and one holder at a time. If the holder dies, the lock becomes free.
 
   dibs run nightly-report -- ./report.sh     run a command while holding a lock
   dibs ls                                    see who holds what
@@ -33,14 +33,19 @@ VERBS = {
     "renew": "dibs.cli.renew",
     "release": "dibs.cli.release",
     "check": "dibs.cli.check",
-    "break": "dibs.cli.break_",
+    "evict": "dibs.cli.evict",
     "init": "dibs.cli.init",
     "reseed": "dibs.cli.reseed",
 }
 """Verb to the module that knows it; only that one is imported."""
 
+ALIASES = {"break": "evict"}
+"""Another name of a verb to its own; help shows the verb alone."""
+
 WITH_COMMAND = {VERBS["run"], VERBS["elect"], VERBS["once"]}
-"""Those that run a command. Everything after the first ``--`` is it, whatever it looks like."""
+"""The verbs that run a command. Everything after the first ``--`` is that command, whatever it looks like.
+
+Only a NAME that begins with a dash stands between two of them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,19 +106,23 @@ def _dispatch(argv: list[str]) -> int:
     if verb == "--version":
         write(f"dibs {_version()}")
         return 0
-    if verb not in VERBS:
+    module = VERBS.get(ALIASES.get(verb, verb))
+    if module is None:
         raise Misuse(f"there is no verb {verb!r}; there are {', '.join(VERBS)}; see dibs --help")
     _survive_any_text()
-    return _do(importlib.import_module(VERBS[verb]), rest)
+    return _do(importlib.import_module(module), rest)
 
 
 def _do(verb: ModuleType, argv: list[str]) -> int:
     parser = Parser(verb.USAGE, verb.__doc__ or "")
     verb.arguments(parser)
     if verb.__name__ not in WITH_COMMAND:
-        return int(verb.main(parser.parse_args(argv)))
+        return int(verb.main(parser.read(argv)))
     end = argv.index("--") if "--" in argv else len(argv)
-    args = parser.parse_args(argv[:end])
+    options = argv[:end]
+    if argv[end + 2 : end + 3] == ["--"] and argv[end + 1].startswith("-"):  # -- NAME -- COMMAND
+        end, options = end + 2, argv[: end + 2]
+    args = parser.read(options)
     return int(verb.main(args, argv[end + 1 :] if end < len(argv) else None))
 
 

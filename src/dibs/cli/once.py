@@ -4,19 +4,19 @@
   dibs once sync --every 15m --retries 2 --stand-by -- ./sync.sh
   dibs once migrate --slot "$RELEASE" --stand-by -- ./migrate.sh
 
-Give the same line to cron, or to whatever starts programs, on every machine. The slot is what it is by
-the clock of the store, so clocks that differ change nothing. One of the calls runs COMMAND; all others
-exit with 0 and say nothing (-v says why). That it ran is remembered, and shown by dibs show NAME.
+Put the same line into cron, or another scheduler, on every machine. The clock of the store picks the
+slot, so it does not matter if the clocks of the machines differ. One of the calls runs COMMAND; all
+others exit with 0 and say nothing (-v says why). The store remembers the run; dibs show NAME shows it.
 
-A slot whose COMMAND failed, or crashed, is not started again, unless a later call in the same slot has
---retries. With --stand-by a call waits while the slot is being run, and takes over if that crashes.
+If COMMAND failed or crashed, the slot is not started again, unless a later call in the same slot has
+--retries. With --stand-by a call waits while another one runs the slot, and takes over if that crashes.
 
-COMMAND runs under the lock NAME, as under dibs run: it is ended before its lease can be somebody
-else's. It finds DIBS_SLOT and DIBS_ATTEMPT in its environment, besides what dibs run gives it.
+COMMAND runs under the lock NAME, as under dibs run: it is ended before somebody else can hold the
+lock. It finds DIBS_SLOT and DIBS_ATTEMPT in its environment, besides what dibs run gives it.
 
 TIME is in seconds, or has a unit: 500ms, 90s, 5m, 2h, 1d.
 
-Exit codes: 0 if there was nothing to do; else COMMAND's own; 128+n if signal n ended it, or the wait;
+Exit codes: COMMAND's own, or 0 if there was nothing to do; 128+n if signal n ended it, or the wait;
 76 the lease was lost; 124 --max-hold was reached; 64 wrong usage; 69 the store is not available;
 126 COMMAND cannot be run; 127 COMMAND was not found.
 """
@@ -35,6 +35,7 @@ from dibs.cli.running import add_command, add_grace, command_of, grace_of, super
 from dibs.cli.signals import Interrupted, Signals
 from dibs.cli.watch import OnLost, Watch
 from dibs.cli.where import connected
+from dibs.core.client import DEFAULT_TTL
 from dibs.errors import DibsError, LeaseLost, Misuse, Skipped
 from dibs.runtime.clock import boot_time
 
@@ -54,16 +55,20 @@ class CommandFailed(Exception):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs once` takes before the ``--``."""
     parser.add_argument("name", metavar="NAME", help="what is run: any text")
-    parser.add_argument("--cron", metavar="LINE", help="the slots of a cron line, such as '0 3 * * *'")
+    parser.add_argument("--cron", metavar="LINE", help="the slots of a cron expression, such as '0 3 * * *'")
     parser.add_argument("--tz", default="UTC", metavar="ZONE", help="the time zone of --cron (UTC)")
     parser.add_argument("--every", type=seconds, metavar="TIME", help="a slot for each TIME, such as 15m")
     parser.add_argument("--slot", metavar="TEXT", help="this slot")
-    parser.add_argument("--retries", type=whole, default=0, metavar="N", help="start a slot N times more (0)")
-    parser.add_argument("--stand-by", action="store_true", help="wait while it is run, to take over if that crashes")
-    parser.add_argument("--late", type=seconds, metavar="TIME", help="begin a slot up to so long after its moment")
+    parser.add_argument("--retries", type=whole, default=0, metavar="N", help="start a slot up to N times more (0)")
+    parser.add_argument(
+        "--stand-by", action="store_true", help="wait while another call runs the slot, and take over if that crashes"
+    )
+    parser.add_argument("--late", type=seconds, metavar="TIME", help="a slot may begin up to TIME after its moment")
     parser.add_argument("--min-hold", type=seconds, metavar="TIME", help="begin no other slot within TIME of this one")
-    parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after so long")
-    parser.add_argument("--ttl", type=seconds, default=30.0, metavar="TIME", help="how long a lease lasts (30s)")
+    parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after this time")
+    parser.add_argument(
+        "--ttl", type=seconds, default=DEFAULT_TTL, metavar="TIME", help=f"how long a lease lasts ({DEFAULT_TTL:g}s)"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="say why there is nothing to do")
     add_command(parser)
     add_grace(parser)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from dibs.core.client import DEFAULT_TTL
 from dibs.errors import Misuse
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that raises `Misuse` instead of printing a page, and never guesses an option."""
 
     def __init__(self, usage: str, doc: str) -> None:
+        self.usage: str
+        self._argv: list[str] = []
         super().__init__(
             prog=" ".join(usage.split()[:2]),
             usage=usage,
@@ -34,9 +37,22 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
+    def read(self, argv: list[str]) -> argparse.Namespace:
+        """Read the arguments of one call."""
+        self._argv = argv
+        return self.parse_args(argv)
+
     def error(self, message: str) -> NoReturn:
-        """Raise it, with where to read more."""
+        """Raise the error, say where to read more, and how to write a NAME that was taken for an option."""
+        odd = next(filter(self._is_no_option, self._argv), None)
+        if odd is not None and "required: NAME" in message:
+            command = " -- COMMAND" if "COMMAND" in self.usage else ""
+            message += f"; a NAME that begins with a dash is written after --, as in {self.prog} -- {odd}{command}"
         raise Misuse(f"{message}; see {self.prog} --help")
+
+    def _is_no_option(self, word: str) -> bool:
+        known = self._option_string_actions
+        return word.startswith("-") and word != "--" and word.partition("=")[0] not in known and word[:2] not in known
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -130,8 +146,8 @@ def words(*allowed: str) -> Callable[[str], str]:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every verb takes: where the locks are, and in which form to answer."""
-    parser.add_argument("--url", metavar="URL", help="where the locks are ($DIBS_URL; else a SQLite file of this user)")
-    parser.add_argument("--namespace", metavar="TEXT", help="whose names they are ($DIBS_NAMESPACE; else 'default')")
+    parser.add_argument("--url", metavar="URL", help="where the locks are ($DIBS_URL, or a SQLite file of this user)")
+    parser.add_argument("--namespace", metavar="TEXT", help="keeps applications apart ($DIBS_NAMESPACE, or 'default')")
     parser.add_argument("--json", action="store_true", help="answer in JSON, one line")
     parser.add_argument("-h", "--help", action="help", help="show this and exit")
 
@@ -139,18 +155,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_asking(parser: argparse.ArgumentParser) -> None:
     """Add what the verbs take that acquire."""
     parser.add_argument(
-        "-w", "--timeout", type=seconds_or_zero, metavar="TIME", help="wait at most so long (else for ever)"
+        "-w", "--timeout", type=seconds_or_zero, metavar="TIME", help="wait at most this time (without it: for ever)"
     )
     parser.add_argument("-n", "--no-wait", action="store_true", help="do not wait: the same as --timeout 0")
-    parser.add_argument("--ttl", type=seconds, default=30.0, metavar="TIME", help="how long a lease lasts (30s)")
-    parser.add_argument("--note", default="", metavar="TEXT", help="shown to whoever finds the lock taken")
+    parser.add_argument(
+        "--ttl", type=seconds, default=DEFAULT_TTL, metavar="TIME", help=f"how long a lease lasts ({DEFAULT_TTL:g}s)"
+    )
+    parser.add_argument(
+        "--note", default="", metavar="TEXT", help="shown to others who look at the lock, or wait for it"
+    )
 
 
-def add_part(parser: argparse.ArgumentParser) -> None:
+def add_share(parser: argparse.ArgumentParser) -> None:
     """Add what the verbs take that may share what they acquire."""
     parser.add_argument("--shared", action="store_true", help="share the lock with others who ask for it with --shared")
     parser.add_argument("--slots", type=count, metavar="N", help="take one of N slots of a semaphore, not all of it")
-    parser.add_argument("--weight", type=count, metavar="N", help="take so many of the --slots (1)")
+    parser.add_argument("--weight", type=count, metavar="N", help="take N of the --slots (1)")
 
 
 def lock_of(args: argparse.Namespace, client: Client) -> Lock:

@@ -1,7 +1,7 @@
 """Give back a lock that dibs acquire took.
 
-LEASE is the text that it printed, else $DIBS_TOKEN. Under dibs run it takes the lock from dibs run, which then
-ends its command: exit from the command instead.
+LEASE is the text that it printed; without it, $DIBS_TOKEN is used. Do not call this inside dibs run: it would take
+the lock away from dibs run, which then ends its command. End the command instead.
 
 Exit codes: 0 given back; 76 the lease is over already, nothing was done; 64 wrong usage; 69 the store is not
 available, and the lock ends with its ttl.

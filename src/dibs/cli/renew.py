@@ -1,7 +1,7 @@
 """Extend a lease that dibs acquire printed, by its ttl from now.
 
-LEASE is that text, else $DIBS_TOKEN. Under dibs run, which renews its lease itself, it is of use before a
-long step; it does no harm.
+LEASE is that text; without it, $DIBS_TOKEN is used. It is not needed under dibs run, which renews its lease itself,
+but does no harm there.
 
 Exit codes: 0 renewed; 76 the lease was lost; 64 wrong usage; 69 the store is not available.
 """

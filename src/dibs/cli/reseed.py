@@ -2,13 +2,13 @@
 
   dibs reseed 1795961372604144 --url redlock://redis1,redis2,redis3
 
-For the day on which a majority of the nodes lost its memory: nobody can know then which fences were given out, and no
-lock is granted until somebody says it. FLOOR is the highest fence that any guard has seen. All nodes have to be there.
-Whoever held a lock until then may still believe in it, beside the next one: only what checks the fence tells them
-apart.
+Use it after a majority of the nodes has lost its memory. Nobody knows then which fences were given out, so no lock is
+granted until an operator says where to go on. FLOOR is the highest fence that any guard has seen. All nodes have to be
+reachable. An earlier holder may still believe that it has its lock, beside the next holder: only what checks the fence
+tells them apart.
 
 Exit codes: 0 all nodes vote, and every fence is above FLOOR; 64 wrong usage, or a store that is no Redlock; 69 a node
-is not available; those that were told vote already, so say it again.
+is not available; some of the others may vote already, so call it again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import argparse
 from dibs.cli.exits import Exit
 from dibs.cli.lines import print_json, write
 from dibs.cli.options import add_common, fence
-from dibs.cli.where import connected
+from dibs.cli.where import url_of
+from dibs.errors import NotSupported
 
 USAGE = "dibs reseed [OPTIONS] FLOOR"
 
@@ -31,8 +32,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it."""
-    with connected(args) as client:
-        client.reseed(args.floor)
+    url = url_of(args)
+    if "redlock" not in url.partition(":")[0]:
+        raise NotSupported("only a redlock has nodes that lost their memory and wait to be told the highest fence")
+    from dibs.stores.redlock.reseed import reseed  # noqa: PLC0415 - it needs the driver
+
+    reseed(url, args.floor)
     if args.json:
         print_json({"reseeded": True, "floor": args.floor})
     else:

@@ -5,15 +5,15 @@
   dibs run --timeout 5m db -c 'pg_dump shop | gzip > shop.gz'
   dibs run --slots 3 encoder -- ffmpeg -i in.mov out.mp4
 
-Waits for the lock, runs COMMAND with it, gives it back when COMMAND has ended, and exits with what
-COMMAND exited with. COMMAND gets our standard streams, terminal and open files, and runs in a process
-group of its own. TERM, INT, HUP, QUIT, USR1, USR2 and WINCH are passed on to that group; while we
-still wait for the lock they end the wait.
+Waits for the lock, runs COMMAND with it, gives it back when COMMAND has ended, and exits with COMMAND's
+exit code. COMMAND gets our standard streams, terminal and open files, and runs in a process group of
+its own. TERM, INT, HUP, QUIT, USR1, USR2 and WINCH are passed on to that group; they end the wait if
+we still wait for the lock.
 
 The lease is renewed as long as COMMAND runs. If that fails, COMMAND gets TERM --grace seconds before
-the lease ends and KILL before it has ended, so that nobody else can hold the lock meanwhile. If
-somebody broke the lock, it gets TERM at once and KILL after --grace. If dibs itself is killed, the
-whole group is killed.
+the lease ends and KILL before it has ended, so that nobody else can hold the lock meanwhile. After an
+eviction (dibs evict) it gets TERM at once and KILL after --grace. If dibs itself is killed, the whole
+group is killed.
 
 COMMAND finds DIBS_NAME, DIBS_NAMESPACE, DIBS_URL, DIBS_FENCE (pass it to what you write to) and
 DIBS_TOKEN (for dibs check) in its environment.
@@ -30,7 +30,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from dibs.cli.options import add_asking, add_common, add_part, exit_code, lock_of, seconds, timeout_of, words
+from dibs.cli.options import add_asking, add_common, add_share, exit_code, lock_of, seconds, timeout_of, words
 from dibs.cli.outcome import Outcome
 from dibs.cli.running import acquired, add_command, add_grace, command_of, grace_of, guarded
 from dibs.cli.signals import Signals
@@ -46,9 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs run` takes before the ``--``."""
     parser.add_argument("name", metavar="NAME", help="what to lock: any text")
     add_asking(parser)
-    add_part(parser)
+    add_share(parser)
     add_command(parser)
-    parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after so long")
+    parser.add_argument("--max-hold", type=seconds, metavar="TIME", help="end COMMAND after this time")
     add_grace(parser)
     parser.add_argument(
         "--on-lost",

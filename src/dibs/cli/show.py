@@ -1,8 +1,8 @@
-"""Show all that is known of one lock: who holds it, leads or runs under it, who waits, and who broke it.
+"""Show all that is known of one lock: its holder, leader or runner, the waiters, and the last eviction.
 
-Of a name that dibs once runs, it shows the last runs: slot, outcome, how long, and where.
+For a name of dibs once it shows the last runs: slot, outcome, how long, and where.
 
-With --store also what its store promises; --json always has that.
+With --store it also shows what the store promises; --json always has that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from dibs.cli.lines import print_json, printable, write
 from dibs.cli.options import add_common
 from dibs.cli.where import Nowhere, looking
-from dibs.core.history import Past, maybe_read
+from dibs.core.once.history import Past, maybe_read
 from dibs.holder import LEADS, Eviction, Leader, LockState
-from dibs.stores.guarantees import Ability, Guarantees, Promise
+from dibs.stores.guarantees import Ability, Bound, Guarantees, Promise
 
 if TYPE_CHECKING:
     from dibs import Client
@@ -31,7 +31,7 @@ USAGE = "dibs show [OPTIONS] NAME"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `dibs show` takes."""
     parser.add_argument("name", metavar="NAME", help="which lock")
-    parser.add_argument("--store", action="store_true", help="show what its store promises, too")
+    parser.add_argument("--store", action="store_true", help="also show what its store promises")
     add_common(parser)
 
 
@@ -81,10 +81,7 @@ def promises(guarantees: Guarantees) -> list[tuple[str, str]]:
     """Write what the store promises, event by event."""
     said = ((field, it) for field, it in guarantees._asdict().items() if field not in {"name", "cannot"})
     return [
-        *(
-            (f"  {field.replace('_', ' ')}", f"{it.effect}: {it.why}" if isinstance(it, Promise) else it)
-            for field, it in said
-        ),
+        *((f"  {field.replace('_', ' ')}", str(it)) for field, it in said),
         *((f"  cannot {ability}", why) for ability, why in guarantees.cannot.items()),
     ]
 
@@ -103,7 +100,7 @@ def facts(state: LockState, guarantees: Guarantees, runs: Sequence[Past] = ()) -
         "waiting": [waiter._asdict() for waiter in state.waiting],
         "evicted": state.evicted._asdict() if state.evicted else None,
         "remarks": list(state.remarks),
-        "guarantees": {field: it._asdict() if isinstance(it, Promise) else it for field, it in said.items()},
+        "guarantees": {field: it._asdict() if isinstance(it, Promise | Bound) else it for field, it in said.items()},
     }
 
 

@@ -26,10 +26,15 @@ def url_of(args: argparse.Namespace) -> str:
     scheme = url.partition(":")[0].lower()
     if scheme == "memory":
         raise Misuse(
-            f"{url} is the memory of one process and ends with this one, so it guards nothing on the command line; "
+            "memory: is the memory of one process and ends with this one, so it guards nothing on the command line; "
             "leave it out for the locks of this user on this machine"
         )
-    return f"sqlite://{_quoted(_file(url))}" if scheme == "sqlite" else url
+    if scheme != "sqlite":
+        return url
+    from dibs.stores.sqlite.url import TRUST, file_of  # noqa: PLC0415 - not needed for --help
+
+    file = file_of(url)
+    return f"sqlite://{_quoted(file.path)}{f'?{TRUST}' if file.trusted else ''}"
 
 
 def connected(args: argparse.Namespace) -> Client:
@@ -82,9 +87,9 @@ class Nowhere:
 
 
 def _file(url: str) -> str:
-    from dibs.stores.sqlite_url import path_of  # noqa: PLC0415 - not needed for --help
+    from dibs.stores.sqlite.url import file_of  # noqa: PLC0415 - not needed for --help
 
-    return path_of(url)
+    return file_of(url).path
 
 
 def _is_missing(path: str) -> bool:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 from dibs.errors import Misuse
-from dibs.part import MOST_SLOTS, Part
+from dibs.share import MOST_SLOTS, Share
 
 Seconds: TypeAlias = float | timedelta
 """A length of time: seconds as int or float, or a timedelta."""
@@ -38,15 +38,18 @@ def checked_options(
     max_hold: object,
     on_lost: object,
     shortest_ttl: float = 0.0,
+    longest_ttl: float = LONGEST_TIME,
 ) -> Options:
     """Return the options of a lock if there can be such a lock."""
-    length = checked_length(ttl, "ttl", at_least=shortest_ttl)
+    length = checked_length(ttl, "ttl", at_least=shortest_ttl, at_most=longest_ttl)
     longest = None if max_hold is None else checked_length(max_hold, "max_hold")
     if longest is not None and longest < length:
         raise Misuse(f"max_hold={shown(max_hold)} is shorter than ttl={shown(ttl)}; lower the ttl too")
     if on_lost not in ("cancel", "flag"):
         raise Misuse(f'on_lost={shown(on_lost)}: it is "cancel" or "flag"')
-    return Options(checked_name(name), length, checked_timeout(timeout), checked_note(note), longest, str(on_lost))
+    checked = checked_name(name)
+    check_no_address(checked, "name")
+    return Options(checked, length, checked_timeout(timeout), checked_note(note), longest, str(on_lost))
 
 
 def checked_name(name: object, what: str = "name") -> str:
@@ -58,6 +61,22 @@ def checked_name(name: object, what: str = "name") -> str:
     if len(name) * 4 > LONGEST_NAME or not name.isascii():
         _check_bytes(name, what)
     return name
+
+
+def check_no_address(text: str, what: str) -> None:
+    """Refuse a text that contains the address of an object, for it differs from process to process."""
+    if " at 0x" in text and has_address(text):
+        raise Misuse(
+            f"the {what} {shown(text)} contains the address of an object, which differs from process to process: use "
+            "what identifies the object instead, such as its id"
+        )
+
+
+def has_address(text: str) -> bool:
+    """Whether *text* contains an address, which is what Python writes for an object without a text of its own."""
+    import re  # noqa: PLC0415 - hardly ever needed
+
+    return re.search(r"<.* at 0x[0-9a-f]+", text) is not None
 
 
 def _check_bytes(name: str, what: str) -> None:
@@ -84,32 +103,37 @@ def checked_timeout(timeout: object) -> float | None:
     return value
 
 
-def checked_length(value: object, what: str, *, at_least: float = 0.0) -> float:
+def checked_length(value: object, what: str, *, at_least: float = 0.0, at_most: float = LONGEST_TIME) -> float:
     """Return *value*, a length of time above zero, in seconds."""
-    seconds = _finite(value, what)
+    seconds = _finite(value, what, max(LONGEST_TIME, at_most))
     if seconds <= 0:
         raise Misuse(f"{what}={shown(value)}: it must be more than 0 seconds")
     if seconds < at_least:
         raise Misuse(f"{what}={shown(value)}: this store cannot express less than {at_least:g} seconds")
+    if seconds > at_most:
+        raise Misuse(
+            f"{what}={shown(value)}: this store cannot express more than {at_most:g} seconds; choose a shorter one: a "
+            "lease is renewed for as long as it is held"
+        )
     return seconds
 
 
-def _finite(value: object, what: str) -> float:
+def _finite(value: object, what: str, at_most: float = LONGEST_TIME) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise Misuse(f"{what}={shown(value)}: it is a number of seconds or a timedelta")
-    if abs(seconds) > LONGEST_TIME or not math.isfinite(seconds):  # in this order: huge integers are not floats
+    if abs(seconds) > at_most or not math.isfinite(seconds):  # in this order: huge integers are not floats
         raise Misuse(f"{what}={shown(value)}: it must be finite and at most ten years, in seconds")
     return float(seconds)
 
 
-def checked_part(slots: object, weight: object) -> Part:
+def checked_share(slots: object, weight: object) -> Share:
     """Return the part of a semaphore, if it can have so many slots and somebody so many of them."""
     if not _is_count(slots) or not 0 < slots <= MOST_SLOTS:
         raise Misuse(f"slots={shown(slots)}: a semaphore has 1 to {MOST_SLOTS:,} slots")
     if not _is_count(weight) or not 0 < weight <= slots:
         raise Misuse(f"weight={shown(weight)}: of {slots} slots one can take 1 to {slots}, or it would wait for ever")
-    return Part(weight, slots)
+    return Share(weight, slots)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

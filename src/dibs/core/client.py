@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dibs.core import handover
-from dibs.core.acquiring import LONGEST_STEP
-from dibs.core.call import Codec
+from dibs.core.budgets import LONGEST_STEP
 from dibs.core.checks import (
     Seconds,
     checked_fence,
@@ -18,28 +16,29 @@ from dibs.core.checks import (
     checked_name,
     checked_note,
     checked_options,
-    checked_part,
+    checked_share,
     checked_timeout,
 )
-from dibs.core.election import Election, checked_candidate
-from dibs.core.entered import Entered
-from dibs.core.held import Held
-from dibs.core.idempotent import Idempotent
-from dibs.core.keeper import RETURN_BUDGET, Keeper
+from dibs.core.context import Context
+from dibs.core.copying import NotCopied
+from dibs.core.deferred import check_answers
+from dibs.core.election.election import Election, checked_candidate
+from dibs.core.election.timings import checked_timings
+from dibs.core.idempotent.call import Codec
+from dibs.core.idempotent.idempotent import Idempotent
+from dibs.core.idempotent.outcome import fingerprint_of, from_json, to_json
 from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.core.locked import locked_async
-from dibs.core.once import KEEP, Once, checked_terms
-from dibs.core.outcome import fingerprint_of, from_json, to_json
-from dibs.core.recording import check_records
-from dibs.core.several import Locks
-from dibs.core.timings import checked_timings
-from dibs.core.turns import Turns
-from dibs.errors import LeaseLost, LossReason, Misuse, NotSupported
+from dibs.core.locks import Locks
+from dibs.core.once.once import KEEP, Once
+from dibs.core.once.options import checked_once
+from dibs.errors import LeaseLost, Misuse, NotSupported
 from dibs.holder import Holder, LockState, Record
-from dibs.part import SHARED, Part, part_of
 from dibs.runtime import Runtime
+from dibs.share import SHARED
 from dibs.stores.guarantees import Ability, Guarantees
+from dibs.stores.record_store import record_store
 from dibs.stores.store import Claim, Store
 
 P = ParamSpec("P")
@@ -57,35 +56,30 @@ MOST_RECORDS = 10_000
 DEFAULT_TERM = 15.0
 """Seconds: a leader that died is replaced after so much, and one that is cut off for two thirds of it stops."""
 
-CLOSING = 2.0
-"""Seconds that closing may take."""
 
-
-class Client:
+class Client(NotCopied):
     """A connection to one store, made by `connect`. It returns at once; the first step connects.
 
     A client may be shared by the threads of a process, or the tasks of one event loop. After a fork the child may
     go on using it; the leases stay with the parent.
     """
 
-    def __init__(self, store: Store, runtime: Runtime) -> None:
-        self.store, self.runtime = store, runtime
-        self.entered = Entered()
-        self._closed = False
-        self._fresh()
-        runtime.after_fork(self._forked)
-        runtime.at_exit(self._at_exit)
-        lost = weakref.WeakMethod(self._lost)
-        store.on_loss(lambda *loss: call(*loss) if (call := lost()) is not None else None)
+    _instead = "connect one in each process"
 
-    def _fresh(self) -> None:
-        self.pid = self.runtime.pid()
-        self.mutex = self.runtime.mutex()
-        self._held = Held(self.mutex)
-        self.keeper = Keeper(self.runtime, self.store, self.mutex, self._held.drop)
-        self.turns = Turns(self.runtime, self.mutex)
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self._context = Context(store, runtime)
 
     # --- what users call -----------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store, which takes single steps."""
+        return self._context.store
+
+    @property
+    def runtime(self) -> Runtime:
+        """The clock, the threads or tasks, and the events that this client uses."""
+        return self._context.runtime
 
     @property
     def guarantees(self) -> Guarantees:
@@ -115,8 +109,8 @@ class Client:
         for all of it waits until they are gone, and whoever comes later waits behind. `NotSupported` if the store has
         no shared locks.
         """
-        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, self.store.shortest_ttl)
-        return Lock(self, *options, SHARED if self._can(shared, Ability.SHARED) else None)
+        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, *self._limits())
+        return Lock(self._context, *options, SHARED if self._can(shared, Ability.SHARED) else None)
 
     def semaphore(
         self,
@@ -136,10 +130,10 @@ class Client:
         to name the same number of slots as those who hold it just then, else it is `Misuse`. The other options are
         those of `lock`, and `lock` itself takes all the slots. `NotSupported` if the store has no semaphores.
         """
-        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, self.store.shortest_ttl)
-        part = checked_part(slots, weight)
+        options = checked_options(name, ttl, timeout, note, max_hold, on_lost, *self._limits())
+        share = checked_share(slots, weight)
         self._can(True, Ability.SEMAPHORE)
-        return Lock(self, *options, part)
+        return Lock(self._context, *options, share)
 
     def all(
         self,
@@ -162,7 +156,7 @@ class Client:
             else lock
             for lock in locks
         ]
-        return Locks(self, made, checked_timeout(timeout))
+        return Locks(self._context, made, checked_timeout(timeout))
 
     def locked(
         self,
@@ -177,6 +171,8 @@ class Client:
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
         """Decorate a function so that each call runs under a lock, named from its arguments: ``"report:{day}"``.
 
+        Text, whole numbers, UUIDs and dates stand in a name as they are; for an object write what identifies it, as in
+        ``{invoice.id}``, and of a float which digits count, ``{size:.2f}``. A call with anything else is `Misuse`.
         The other options are those of `lock`. A function that has a keyword-only parameter called *lease* gets the
         lease in it, so that it can pass ``lease.fence`` on.
         """
@@ -211,8 +207,8 @@ class Client:
         its lease then) is stuck: ``on_stuck="log"`` logs an error and keeps renewing, so that nobody else leads beside
         it; ``"exit"`` ends this process.
         """
-        timings = checked_timings(ttl, renew_deadline, retry, stuck_after, self.store.shortest_ttl)
-        return Election(self, checked_name(name), timings, *checked_candidate(candidate, on_stuck))
+        timings = checked_timings(ttl, renew_deadline, retry, stuck_after, *self._limits())
+        return Election(self._context, checked_name(name), timings, *checked_candidate(candidate, on_stuck))
 
     def idempotent(
         self,
@@ -236,10 +232,12 @@ class Client:
         done under a lease of *ttl* on the lock *key*, with *note* and *on_lost* as in `lock`. *dump* and *load* make
         bytes of results and results of bytes: JSON by default, which makes lists of tuples.
         """
-        check_records(self.store)
+        record_store(self.store)
+        if (dump, load) != (to_json, from_json):
+            check_answers(dump=dump, load=load)
         lock = self.lock(key, ttl=ttl, timeout=timeout, note=note, on_lost=on_lost)
         fingerprint_of(fingerprint)  # refuse a bad one here, before anything is done
-        return Idempotent(self, lock, fingerprint, checked_length(keep, "keep"), Codec(dump, load))
+        return Idempotent(self._context, lock, fingerprint, checked_length(keep, "keep"), Codec(dump, load))
 
     def once(
         self,
@@ -269,48 +267,65 @@ class Client:
         slot may be begun until the next one begins, or for *late* seconds; *min_hold* keeps the next start away for so
         long. *ttl*, *note* and *on_lost* are those of `lock`.
         """
-        from dibs.core.slots import schedule_of  # noqa: PLC0415 - time zones cost 5 ms at start
+        from dibs.core.once.slots import schedule_of  # noqa: PLC0415 - time zones cost 5 ms at start
 
         schedule = schedule_of(slot, cron, every, tz)
-        shortest, lengths = self.store.shortest_ttl, (min_hold, late, keep)
-        terms = checked_terms(name, schedule, ttl, timeout, retries, *lengths, note, on_lost, shortest)
-        check_records(self.store)
-        return Once(self, terms)
+        lengths = (min_hold, late, keep)
+        options = checked_once(name, schedule, ttl, timeout, retries, *lengths, note, on_lost, *self._limits())
+        record_store(self.store)
+        return Once(self._context, options)
 
     async def resume(self, text: str) -> Lease:
         """Take over the lease that another process wrote with `Lease.to_str`, and keep it here from now on.
 
-        Asks the store first: `LeaseLost` if it is not that token's any more.
+        Asks the store first: `LeaseLost` if that token no longer holds it. `NotSupported`, before anything is sent,
+        on a store whose locks belong to one session.
         """
+        return await self.take_over(text)
+
+    async def take_over(self, text: str, taken: list[Lease] | None = None) -> Lease:
+        """Do `resume`; the lease is in *taken* as soon as it exists, as with `Lock.take`."""
         claim, note = handover.from_text(text)
-        self.enter(claim.name if part_of(claim.token) is None else "")
+        self._can(True, Ability.HANDOVER)
+        self._context.check_usable(claim.name if claim.share is None else "")
         sent_at = self.runtime.now()
         await self._renew(claim)
-        await self.store.attach(claim, note, self.step_budget(claim.ttl))
-        lease = Lease(self, claim, sent_at, note, None, "cancel")
-        self.keep(lease)
+        lease = Lease(self._context, claim, sent_at, note, None, "cancel")
+        lease.handed_over = True
+        if taken is not None:
+            taken.append(lease)
+        try:
+            await self._context.closing.do(self.store.attach, claim, note, self._context.step_budget(claim.ttl))
+            self._context.keep(lease)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                lease.end("left to the process that detached it")
+            else:  # Ctrl-C, or a cancel: the store may count it as ours, and renew it with the rest
+                lease.leave()
+            raise
         return lease
 
     async def renew(self, text: str) -> None:
         """Extend the lease that another process wrote with `Lease.to_str` by its ttl, and leave it to that process.
 
-        `LeaseLost` if it is not that token's any more.
+        `LeaseLost` if that token no longer holds it; `NotSupported` as with `resume`.
         """
         claim, _ = handover.from_text(text)
-        self.enter()
+        self._can(True, Ability.HANDOVER)
+        self._context.check_usable()
         await self._renew(claim)
 
     async def holders(self, prefix: str = "") -> list[Holder]:
         """List who holds the locks whose names begin with *prefix*."""
-        self.enter()
+        self._context.check_usable()
         if prefix != "":
             checked_name(prefix, "prefix")
-        return await self.store.holders(prefix, LONGEST_STEP)
+        return await self._context.closing.do(self.store.holders, prefix, LONGEST_STEP)
 
     async def show(self, name: str) -> LockState:
         """Tell all that the store knows of *name*: holder, last fence, who waits, the last eviction."""
-        self.enter()
-        return await self.store.show(checked_name(name), LONGEST_STEP)
+        self._context.check_usable()
+        return await self._context.closing.do(self.store.show, checked_name(name), LONGEST_STEP)
 
     async def evict(self, name: str, *, fence: int, reason: str = "") -> bool:
         """Break the lock *name* if the grant with *fence* still holds it; tell whether it did.
@@ -318,51 +333,42 @@ class Client:
         The holder is told at its next renewal, up to a third of its ttl later, and may write until then: only a
         guard that checks the fence refuses it. *reason* is kept for `show`.
         """
-        self.enter()
-        return await self.store.evict(checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP)
+        self._context.check_usable()
+        return await self._context.closing.do(
+            self.store.evict, checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP
+        )
 
     async def record(self, name: str) -> Record | None:
         """Return what the last holder left under *name*, if it left anything and that is not over."""
-        self.enter()
-        check_records(self.store)
-        return await self.store.record(checked_name(name), LONGEST_STEP)
+        self._context.check_usable()
+        return await self._context.closing.do(record_store(self.store).record, checked_name(name), LONGEST_STEP)
 
     async def records(self, prefix: str = "", *, most: int = 100) -> list[Record]:
         """List the records of names that begin with *prefix*, the latest first, and not more than *most*."""
-        self.enter()
-        check_records(self.store)
+        self._context.check_usable()
+        store = record_store(self.store)
         if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= MOST_RECORDS:
             raise Misuse(f"most={most!r}: it is a number of records from 1 to {MOST_RECORDS}")
-        return await self.store.records(checked_name(prefix, "prefix") if prefix != "" else "", most, LONGEST_STEP)
+        return await self._context.closing.do(
+            store.records, checked_name(prefix, "prefix") if prefix != "" else "", most, LONGEST_STEP
+        )
 
     async def forget_record(self, name: str, *, fence: int) -> bool:
         """Remove the record of *name* that was written under *fence*, if it is there; tell whether it was.
 
         What it stood for may then be done again.
         """
-        self.enter()
-        check_records(self.store)
-        return await self.store.forget(checked_name(name), checked_fence(fence), LONGEST_STEP)
-
-    async def reseed(self, floor: int) -> None:
-        """Let all nodes of a Redlock vote from now on, and give out no fence that is not above *floor*.
-
-        For the day on which a majority of them lost its memory, so that no lock is granted any more: *floor* is the
-        highest fence that any guard has seen. All nodes have to be there. Whoever held a lock until then may still
-        believe in it, beside the next one: only a guard that checks the fence tells them apart. `NotSupported` on
-        other stores.
-        """
-        self.enter()
-        await self.store.reseed(checked_fence(floor, "floor"), LONGEST_STEP)
+        self._context.check_usable()
+        store = record_store(self.store)
+        return await self._context.closing.do(store.forget, checked_name(name), checked_fence(fence), LONGEST_STEP)
 
     async def close(self) -> None:
-        """Give back all that is held, within two seconds, and close the connections."""
-        if self._closed:
-            return
-        self.runtime.enter()  # from another event loop it would wait for what only the first can do
-        self._closed = True
-        await self.keeper.stop(self._held.leases(), CLOSING)
-        await self.store.close()
+        """Give back all that is held, within two seconds, and close the connections.
+
+        Steps that other threads or tasks are in the middle of either end or are given back, and raise `Misuse` there.
+        If a signal handler calls this, the step that it interrupted does the rest when it ends.
+        """
+        await self._context.close()
 
     def inheritable(self) -> tuple[int, ...]:
         """File descriptors that keep the locks of this process taken as long as a child that inherits them lives.
@@ -371,6 +377,8 @@ class Client:
         free the lock under it. Empty for stores where only the ttl frees the lock of a dead process. A *preexec_fn*
         runs after a fork has closed them in the child: give it copies made with `os.dup`.
         """
+        if self.runtime.pid() != self._context.pid:
+            return ()  # in a forked child: they are the parent's
         return self.store.inheritable()
 
     async def __aenter__(self) -> Self:
@@ -383,48 +391,8 @@ class Client:
         """Close it."""
         await self.close()
 
-    def __reduce__(self) -> NoReturn:
-        raise Misuse("a client cannot be pickled or copied: connect one in each process")
-
     def __repr__(self) -> str:
-        return f"<Client of {self.store!r}{' closed' if self._closed else ''}>"
-
-    # --- for locks and leases ------------------------------------------------------------------------------
-
-    def enter(self, name: str = "", part: Part | None = None) -> None:
-        """Refuse what cannot work from here: a closed client, another event loop, a lock we already hold."""
-        self.runtime.enter()
-        self._refuse_closed()
-        self._held.refuse(name, part, self.runtime.current)
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise Misuse("this client is closed; connect a new one")
-
-    def keep(self, lease: Lease) -> None:
-        """From now on *lease* is held here; `Misuse` if the client was closed meanwhile: nobody would renew it."""
-        self._held.add(lease.ref)
-        self.keeper.keep(lease)
-        self._refuse_closed()  # only now: closing gives up what is held, or we see that it has begun
-
-    def forget(self, lease: Lease) -> bool:
-        """From now on *lease* is not held here; tell whether it was."""
-        known = self._held.drop(lease.ref)
-        if known:
-            self.keeper.drop()
-        return known
-
-    async def give_back(self, name: str, token: str, ttl: float, *, within: float = RETURN_BUDGET) -> None:
-        """Give back whatever *token* may have, now, shielded from a cancel; else the keeper does it.
-
-        This is how everything that was sent and not confirmed ends.
-        """
-        delivered = False
-        try:
-            delivered = await self.runtime.shielded(self._try_release(name, token, within))
-        finally:
-            if not delivered:
-                self.keeper.give_back(name, token, ttl)
+        return repr(self._context)
 
     def _can(self, wanted: bool, ability: Ability) -> bool:
         """Whether it is *wanted*; refused at once where the store cannot do it."""
@@ -433,34 +401,13 @@ class Client:
             raise NotSupported(f"{self.store.guarantees.name} has no {ability}: {why}")
         return wanted
 
-    async def _try_release(self, name: str, token: str, within: float) -> bool:
-        try:
-            await self.store.release(name, token, within)
-        except Exception:  # noqa: BLE001 - it must not hide why we leave; the keeper tries again and says what failed
-            return False
-        return True
-
     async def _renew(self, claim: Claim) -> None:
-        [reason] = await self.store.renew([claim], self.step_budget(claim.ttl))
+        [reason] = await self._context.closing.do(
+            self.store.renew, [claim._replace(longest=claim.ttl)], self._context.step_budget(claim.ttl)
+        )
         if reason is not None:
             raise LeaseLost(claim.name, claim.fence, reason)
 
-    def step_budget(self, ttl: float) -> float:
-        """Seconds for one request about a lease of *ttl*."""
-        return min(LONGEST_STEP, ttl / 2)
-
-    def _lost(self, name: str, token: str, reason: LossReason) -> None:
-        """The store says that a grant is over."""
-        lease = self._held.get(name, token)
-        if lease is not None:
-            lease.lost.happen(reason)
-
-    def _forked(self) -> None:
-        self.store.forked()
-        self._fresh()
-
-    def _at_exit(self) -> None:
-        from dibs.runtime import run  # noqa: PLC0415 - only blocking runtimes call this
-
-        if not self._closed:
-            run(self.close())
+    def _limits(self) -> tuple[float, float]:
+        """The shortest and the longest ttl."""
+        return self.store.shortest_ttl, self.store.longest_ttl

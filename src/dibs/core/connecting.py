@@ -21,6 +21,8 @@ def connected(url: object, namespace: str, runtime: Runtime) -> Client:
         url = os.environ.get("DIBS_URL") or EMBEDDED
     if not isinstance(url, str):
         return Client(open_client(url, space, runtime), runtime)
-    if ":" not in url:
-        raise Misuse(f"a store is named by a URL such as sqlite: or memory:, not {url!r}")
+    if ":" not in url:  # not quoted: it may have a password in it
+        raise Misuse(
+            "a store is named by a URL such as sqlite: or memory:; what was given (or is in DIBS_URL) is no URL"
+        )
     return Client(open_store(url, space, runtime), runtime)

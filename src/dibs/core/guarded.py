@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from dibs.core.lease import Lease
+from dibs.core.copying import NotCopied
+from dibs.core.lease import Lease, leave
 from dibs.errors import DibsError, Misuse
 
-if TYPE_CHECKING:
-    from dibs.core.lock import Lock
+
+class Guardable(Protocol):
+    """A lock, as a guarded block takes it."""
+
+    @property
+    def name(self) -> str:
+        """What is locked."""
+
+    async def take(self, *, taken: list[Lease]) -> Lease:
+        """Wait until it is ours; the lease is in *taken* as soon as it exists."""
 
 
 class Guard(Protocol):
@@ -27,20 +36,23 @@ class Guard(Protocol):
         """Refuse this fence as well from now on."""
 
 
-class Guarded:
+class Guarded(NotCopied):
     """One block under a lock whose guard knows of it, as `Lock.guarded` returns it. Make a new one for each block."""
 
-    __slots__ = ("_guard", "_lease", "_lock")
+    __slots__ = ("_guard", "_lease", "_lock", "_taken")
 
-    def __init__(self, lock: Lock, guard: Guard) -> None:
+    _instead = "call guarded() for each block"
+
+    def __init__(self, lock: Guardable, guard: Guard) -> None:
         self._lock, self._guard = lock, guard
         self._lease: Lease | None = None
+        self._taken: list[Lease] = []
 
     async def __aenter__(self) -> Lease:
         """Acquire and claim; where the claim fails, give back."""
         if self._lease is not None:
             raise Misuse(f"this block of lock {self._lock.name!r} was entered already; call guarded() once for each")
-        lease = self._lease = await self._lock.acquire()
+        lease = self._lease = await self._lock.take(taken=self._taken)
         try:
             lease.arm()
             await _done(self._guard.claim(lease.name, lease.fence))
@@ -63,10 +75,13 @@ class Guarded:
         finally:
             await lease.__aexit__(kind, exc, trace)
 
+    def __repr__(self) -> str:
+        return f"<Guarded {self._lock!r} by {self._guard!r}>"
+
     def abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
-        if self._lease is not None and not isinstance(error, Misuse):  # that is a block inside, which goes on
-            self._lease.leave()
+        if not isinstance(error, Misuse):  # that is a block inside, which goes on
+            leave(self._taken)
 
     async def _seal(self, lease: Lease) -> None:
         """Sealing makes a good end better, and is no reason to call it bad: the work was done, and is committed."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-from dibs.core.checks import checked_fence, checked_length, checked_name, checked_note
+from dibs.core.checks import LONGEST_TIME, checked_fence, checked_length, checked_name, checked_note
 from dibs.errors import Misuse
 from dibs.stores.store import Claim
 
 VERSION = "dibs1"
+
+LONGEST_GRANT = 1.5 * LONGEST_TIME
+"""Seconds: a store may grant somewhat more than the ttl that was asked for."""
 
 
 def to_text(claim: Claim, note: str) -> str:
@@ -30,7 +33,7 @@ def from_text(text: object) -> tuple[Claim, str]:
             checked_name(name),
             checked_name(token, "token"),
             checked_fence(int(fence)),
-            checked_length(float(ttl), "ttl"),
+            checked_length(float(ttl), "ttl", at_most=LONGEST_GRANT),
         )
     except ValueError as exc:
         raise Misuse(f"the lease as text is damaged: {exc}") from exc

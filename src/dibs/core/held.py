@@ -8,42 +8,42 @@ from typing import Any
 
 from dibs.core.lease import Lease, LeaseRef
 from dibs.errors import Misuse
-from dibs.part import SHARED, Part, part_of
+from dibs.share import SHARED, Share, share_of
 
 
 class Held:
     """The leases of one client in this process; what the program has dropped is not kept alive."""
 
-    __slots__ = ("_parts", "_whole")
+    __slots__ = ("_shares", "_whole")
 
     def __init__(self, mutex: AbstractContextManager[Any]) -> None:
         self._whole: dict[str, LeaseRef] = {}
-        self._parts = Parts(mutex)
+        self._shares = Shares(mutex)
 
     def add(self, ref: LeaseRef) -> None:
         """The lease of *ref* is held."""
-        if part_of(ref.token) is None:
+        if share_of(ref.token) is None:
             self._whole[ref.name] = ref
         else:
-            self._parts.add(ref)
+            self._shares.add(ref)
 
     def drop(self, ref: LeaseRef) -> bool:
         """The lease of *ref* is not held any more, or nobody refers to it; tell whether it was known until now."""
         if self._whole.get(ref.name) is ref:
             return self._whole.pop(ref.name, None) is not None
-        return bool(self._parts.held) and self._parts.drop(ref)
+        return bool(self._shares.held) and self._shares.drop(ref)
 
     def get(self, name: str, token: str) -> Lease | None:
         """The lease on *name* that has *token*."""
-        ref = self._whole.get(name) if part_of(token) is None else self._parts.get(name, token)
+        ref = self._whole.get(name) if share_of(token) is None else self._shares.get(name, token)
         lease = ref() if ref is not None else None
         return lease if lease is not None and lease.token == token else None
 
     def leases(self) -> list[Lease]:
         """All that somebody refers to."""
-        return [lease for ref in (*self._whole.values(), *self._parts) if (lease := ref()) is not None]
+        return [lease for ref in (*self._whole.values(), *self._shares) if (lease := ref()) is not None]
 
-    def refuse(self, name: str, part: Part | None, current: Callable[[], object]) -> None:
+    def refuse(self, name: str, share: Share | None, current: Callable[[], object]) -> None:
         """Refuse an ask of the task or thread that *current* tells, if it would wait for itself."""
         ref = self._whole.get(name)
         lease = ref() if ref is not None else None
@@ -52,11 +52,11 @@ class Held:
                 f"this task or thread already holds {name!r} (fence {lease.fence}): waiting for it would never end; "
                 "pass the lease on instead"
             )
-        if self._parts.held:
-            self._parts.refuse(name, part, current())
+        if self._shares.held:
+            self._shares.refuse(name, share, current())
 
 
-class Parts:
+class Shares:
     """The leases of shared locks and semaphores."""
 
     __slots__ = ("_mutex", "held")
@@ -91,12 +91,12 @@ class Parts:
         with self._mutex:
             return iter([ref for same_name in self.held.values() for ref in same_name.values()])
 
-    def refuse(self, name: str, part: Part | None, owner: object) -> None:
+    def refuse(self, name: str, share: Share | None, owner: object) -> None:
         """Refuse an ask of *owner*, a task or thread, that would wait for itself.
 
         A semaphore may be asked for again: others may give its slots back.
         """
-        if part is not None and part != SHARED:
+        if share is not None and share != SHARED:
             return
         for ref in list(self.held.get(name, {}).values()):
             lease = ref()

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
+from dibs.core.budgets import LONGEST_STEP, RENEW_AT, RETURN_BUDGET, retry_after
 from dibs.core.deadline import Deadline
 from dibs.core.schedule import Entry, Return, Schedule
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.runtime import Event, Job, Runtime
-from dibs.stores.store import PartlyRenewed, Store
+from dibs.stores.store import Ask, PartlyRenewed, Store
 
 if TYPE_CHECKING:
     import logging
 
     from dibs.core.lease import Lease, LeaseRef
-
-RENEW_AT = 1 / 3
-"""The part of the ttl after which a lease is renewed: two more tries fit before its end."""
 
 JITTER = 0.1
 """Each renewal comes up to so much of its time earlier, so that leases taken together spread out."""
@@ -34,14 +32,6 @@ LONGEST_NAP = 1.0
 
 LEAST_BUDGET = 0.3
 """Seconds that one renewal may take although a lease with a very short ttl waits behind it."""
-
-RETURN_BUDGET = 1.0
-"""Seconds for one request that gives something back."""
-
-
-def retry_after(failures: int, ttl: float) -> float:
-    """Seconds until a failed request is tried again: 100 ms, doubling to 1 s; shorter for a short ttl."""
-    return min(1.0, min(0.1, ttl / 20) * 2.0 ** min(failures - 1, 10))
 
 
 class Keeper:
@@ -94,10 +84,11 @@ class Keeper:
     def give_back(self, name: str, token: str, ttl: float) -> None:
         """Give back whatever *token* has, in the background; retry for its *ttl*."""
         now = self._runtime.now()
-        self._add(now, Return(name, token, now + ttl))
+        with suppress(StoreUnavailable):  # no thread can be started now: the next keeper does it
+            self._add(now, Return(name, token, now + ttl))
 
-    async def stop(self, leases: Sequence[Lease], within: float) -> None:
-        """End: give up *leases*, and try for *within* seconds to give back all that is still to be given back."""
+    async def stop(self, leases: Sequence[Lease], asks: Sequence[Ask], within: float) -> None:
+        """End: give up *leases* and the places in line of *asks*, and take *within* seconds to give all of it back."""
         deadline = Deadline(self._runtime.now, within)
         with self._mutex:
             self._stopped, job = True, self._job
@@ -105,6 +96,8 @@ class Keeper:
                 self._bell.set()
         for lease in leases:
             lease.leave()  # after the stop: at the end of an interpreter no thread can be started any more
+        for ask in asks:  # whoever waits may be in a thread that the end of the interpreter just stops
+            self.give_back(ask.name, ask.token, ask.ttl)
         if job is not None:
             await job.join(deadline.left())
         await self._give_back_the_rest(deadline)
@@ -122,6 +115,7 @@ class Keeper:
                 self._bell.set()
 
     async def _run(self) -> None:
+        batch: list[Entry] | None = None
         try:
             while (batch := self._next_batch()) is not None:
                 self._tell_dropped()
@@ -129,8 +123,10 @@ class Keeper:
                     await self._serve(batch)
                 else:
                     await self._nap()
-        except BaseException:
-            self._job = None  # a loop that ends cancels its tasks; whoever comes next starts a new one
+        except BaseException:  # a loop that ends cancels its tasks, and some programs cancel all that they find
+            with self._mutex:
+                self._job = None  # the next lease starts another keeper, which goes on with these
+                self._schedule.put_back(batch or (), self._runtime.now())
             raise
 
     def _next_batch(self) -> list[Entry] | None:
@@ -159,18 +155,7 @@ class Keeper:
 
     async def _nap(self) -> None:
         assert self._bell is not None
-        began = self._runtime.now()
-        nap = min(max(0.0, self._napping_until - began), LONGEST_NAP)
-        await self._bell.wait(nap)
-        if self._runtime.now() > began + nap + LONGEST_NAP:
-            self._look_at_all()
-
-    def _look_at_all(self) -> None:
-        """This process stood still, or the machine slept: tell at once whoever lost a lease meanwhile."""
-        with self._mutex:
-            entries = list(self._schedule)
-        for lease in _leases(entries):
-            lease.lost.is_set()
+        await self._bell.wait(min(max(0.0, self._napping_until - self._runtime.now()), LONGEST_NAP))
 
     async def _serve(self, batch: Sequence[Entry]) -> None:
         by_ttl: dict[float, list[Lease]] = {}
@@ -194,7 +179,9 @@ class Keeper:
 
     async def _renew(self, leases: Sequence[Lease]) -> None:
         sent_at = self._runtime.now()
-        claims = [lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl)) for lease in leases]
+        claims = [
+            lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl), longest=lease.ttl) for lease in leases
+        ]
         answers: Sequence[LossReason | StoreUnavailable | None]
         try:
             answers = await self._store.renew(claims, self._budget(leases, sent_at))
@@ -211,14 +198,14 @@ class Keeper:
                 lease.lost.happen(reason)
             elif lease.lost.extend(sent_at, claim.ttl):
                 lease.failures = 0
-            elif lease.lost:  # confirmed too late: the store counts on, but the holder has been told
+            elif lease.lost and not lease.handed_over:  # confirmed too late: the holder has been told
                 self.give_back(lease.name, lease.token, lease.ttl)
 
     def _budget(self, leases: Sequence[Lease], now: float) -> float:
         """Seconds for one renewal: it ends before the first of its leases does, leaves room for another try, and
         does not keep the shortest of all leases waiting past its own time."""
         own = min(min(lease.lost.deadline - now, lease.ttl * RENEW_AT) for lease in leases)
-        return max(0.01, min(own, max(self._shortest_ttl * RENEW_AT, LEAST_BUDGET)))
+        return max(0.01, min(own, LONGEST_STEP, max(self._shortest_ttl * RENEW_AT, LEAST_BUDGET)))
 
     async def _give_back_all(self, returns: Sequence[Return]) -> None:
         reachable = True

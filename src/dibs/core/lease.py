@@ -6,17 +6,51 @@ A lease is held until it is given up (released, detached) or lost; each of these
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dibs.core import handover
-from dibs.core.loss import Loss
+from dibs.core.copying import NotCopied
+from dibs.core.loss import Loss, LossHost
 from dibs.errors import LeaseLost, LossReason, Misuse, StoreUnavailable
 from dibs.stores.store import Claim
 
 if TYPE_CHECKING:
-    from dibs.core.client import Client
+    from dibs.core.closing import Closing
     from dibs.runtime import Interrupt
+    from dibs.stores.store import Store
+
+
+class LeaseHost(LossHost, Protocol):
+    """What a lease needs of the client that holds it."""
+
+    @property
+    def store(self) -> Store:
+        """Where it was granted."""
+
+    @property
+    def closing(self) -> Closing:
+        """Whether the client may still do something, and what it is doing."""
+
+    @property
+    def pid(self) -> int:
+        """The process that holds it."""
+
+    def step_budget(self, ttl: float) -> float:
+        """Seconds for one request about a lease of *ttl*."""
+
+    def forget(self, lease: Lease) -> bool:
+        """From now on *lease* is not held here; tell whether it was."""
+
+    async def renew_now(self, lease: Lease) -> None:
+        """Renew *lease* at once."""
+
+    async def give_back(self, name: str, token: str, ttl: float, *, within: float = ...) -> None:
+        """Give back whatever *token* may have, now."""
+
+    def give_back_later(self, name: str, token: str, ttl: float) -> None:
+        """Give back whatever *token* may have, in the background."""
 
 
 class LeaseRef(weakref.ref["Lease"]):
@@ -28,7 +62,7 @@ class LeaseRef(weakref.ref["Lease"]):
     token: str
 
 
-class Lease:
+class Lease(NotCopied):
     """One grant of a lock, as `Lock.acquire` returns it.
 
     Use it as a context manager, or call `release` when the work is done. It may be handed to other threads or
@@ -37,14 +71,15 @@ class Lease:
 
     __slots__ = (
         "__weakref__",
-        "_client",
         "_given_up",
+        "_host",
         "_interrupt",
         "_on_lost",
         "_pid",
         "_undelivered",
         "failures",
         "fence",
+        "handed_over",
         "lost",
         "name",
         "note",
@@ -53,6 +88,8 @@ class Lease:
         "token",
         "ttl",
     )
+
+    _instead = "hand the lease over with to_str() and client.resume()"
 
     name: str
     """What is locked."""
@@ -68,20 +105,21 @@ class Lease:
     """Whether the lease was lost, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
     def __init__(
-        self, client: Client, claim: Claim, sent_at: float, note: str, max_hold: float | None, on_lost: str
+        self, host: LeaseHost, claim: Claim, sent_at: float, note: str, max_hold: float | None, on_lost: str
     ) -> None:
-        self._client = client
-        self.name, self.token, self.fence, self.ttl = claim
+        self._host = host
+        self.name, self.token, self.fence, self.ttl, _ = claim
         self.note = note
-        self.lost = Loss(client, sent_at, claim.ttl, max_hold)
+        self.lost = Loss(host, sent_at, claim.ttl, max_hold)
         self.failures = 0  # renewals in a row that did not get through; the keeper's
         self.ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
         self.ref.name, self.ref.token = self.name, self.token
-        self.owner: object = client.runtime.current()
-        self._pid = client.pid
+        self.owner: object = host.runtime.current()
+        self._pid = host.pid
         self._on_lost = on_lost
         self._interrupt: Interrupt | None = None
         self._given_up = ""
+        self.handed_over = False  # whether its text was given out: another process may count on the same grant
         self._undelivered = False
 
     @property
@@ -91,7 +129,7 @@ class Lease:
 
     def expires_in(self) -> float:
         """Seconds for which the lease is still valid if no renewal succeeds; 0 when it is over."""
-        return max(0.0, self.lost.deadline - self._client.runtime.now()) if self.lost.can_happen else 0.0
+        return max(0.0, self.lost.deadline - self._host.runtime.now()) if self.lost.can_happen else 0.0
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease was lost, `Misuse` if it was given up. Costs no I/O.
@@ -109,7 +147,7 @@ class Lease:
         Raises `LeaseLost`, or `StoreUnavailable` while the lease is still valid and the keeper goes on trying.
         """
         self.check()
-        await self._client.keeper.renew_now(self)
+        await self._host.closing.do(self._host.renew_now, self)
         self._raise_if_lost()
 
     async def release(self) -> None:
@@ -119,14 +157,20 @@ class Lease:
         keeper then goes on telling it until the lease's end, and you may call again.
         """
         self._refuse_other_process()
-        if self.lost.settle():
-            await self._deliver(again=False)
-        elif self._undelivered:
-            await self._deliver(again=True)
-        elif self.lost:
-            if self._client.forget(self):  # the store may still count it as held for the length of the margin
-                self._client.keeper.give_back(self.name, self.token, self.ttl)
-            self._raise_if_lost()
+        closing = self._host.closing
+        self._is_to_be_told()
+        try:
+            closing.join(self)  # before it is settled: closing gives back what is not, and waits for who does it
+            if self.lost.settle():
+                await self._deliver(again=False)
+            elif self._undelivered and not self.lost:
+                await self._deliver(again=True)
+            elif self.lost:
+                self._give_back_lost()
+                self._raise_if_lost()
+        finally:
+            if closing.ends(self):
+                await closing.finish()
 
     async def detach(self) -> str:
         """Stop keeping the lease here and return `to_str`: from now on it lasts for its ttl, or until resumed.
@@ -134,11 +178,11 @@ class Lease:
         This process may end without freeing the lock. Whoever gets the text can `Client.resume` it.
         """
         self.check()
-        await self._client.store.detach(self.claim, self._client.step_budget(self.ttl))
+        await self._host.closing.do(self._host.store.detach, self.claim, self._host.step_budget(self.ttl))
         self.check()
         self.lost.settle()
         self._given_up = "detached"
-        self._client.forget(self)
+        self._host.forget(self)
         return self.to_str()
 
     def compare(self) -> Any:
@@ -148,13 +192,14 @@ class Lease:
         Consul have such conditions, each in the shape of its transactions; `NotSupported` from the others.
         """
         self.check()
-        return self._client.store.compare(self.claim)
+        return self._host.store.compare(self.claim)
 
     def to_str(self) -> str:
         """Return the lease as text for another process, which gets it with `Client.resume`.
 
         The text proves ownership: treat it as a secret. This process goes on keeping the lease; `detach` ends that.
         """
+        self.handed_over = True
         return handover.to_text(self.claim, self.note)
 
     async def __aenter__(self) -> Self:
@@ -184,13 +229,8 @@ class Lease:
         except StoreUnavailable as error:
             self.tell(exc, f"its release is retried in the background: {error}")
 
-    def __reduce__(self) -> NoReturn:
-        raise Misuse(
-            f"a lease cannot be pickled or copied ({self.name!r}): hand it over with to_str() and client.resume()"
-        )
-
     def __repr__(self) -> str:
-        state = self._given_up or self.lost.reason or f"held, expires_in={self.expires_in():.3f}"
+        state = self.lost.reason or self._given_up or f"held, expires_in={self.expires_in():.3f}"
         return f"<Lease {self.name!r} fence={self.fence} {state}>"
 
     # --- for the client and the keeper ---------------------------------------------------------------------
@@ -206,16 +246,23 @@ class Lease:
 
     def end(self, how: str) -> bool:
         """Give it up, and leave it to the caller to tell the store; False if it was over, or is of a parent process."""
-        if self._pid != self._client.pid or not self.lost.settle():
+        if self._pid != self._host.runtime.pid() or not self.lost.settle():
             return False
         self._given_up = how
-        self._client.forget(self)
+        self._host.forget(self)
         return True
 
     def leave(self) -> None:
         """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
-        if self.end("released"):
-            self._client.keeper.give_back(self.name, self.token, self.ttl)
+        closing, this = self._host.closing, object()
+        self._is_to_be_told()
+        try:
+            closing.join(this)  # else closing could come between: the lease is not held any more, and not left yet
+            if (self.end("released") or self._undelivered) and self._pid == self._host.pid:
+                self._host.give_back_later(self.name, self.token, self.ttl)
+                self._undelivered = False
+        finally:
+            closing.ends(this)
 
     def abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when its block was about to end: give it back all the same."""
@@ -224,13 +271,18 @@ class Lease:
 
     async def give_up(self, within: float) -> None:
         """Give the lock back within so many seconds, shielded from a cancel; what is left to do is the keeper's."""
+        await self._host.closing.give_back(self._give_up, within)
+
+    async def _give_up(self, within: float) -> None:
+        self._is_to_be_told()
         if self.end("released"):
-            await self._client.give_back(self.name, self.token, self.ttl, within=within)
+            await self._host.give_back(self.name, self.token, self.ttl, within=within)
+            self._undelivered = False
 
     def arm(self) -> None:
         """Let a loss cancel the current task, where the runtime can and the lock asks for it."""
         if self._on_lost == "cancel" and self._interrupt is None:
-            self._interrupt = self._client.runtime.interrupt()
+            self._interrupt = self._host.runtime.interrupt()
             if self._interrupt is not None:
                 self.lost.when_over(self._fire)
                 self.lost.watch()
@@ -247,22 +299,34 @@ class Lease:
         self.lost.forget(self._fire)
         return interrupt.absorb(exc)
 
+    def _give_back_lost(self) -> None:
+        """Tell the store once: it may count the lease as held for the margin, and a late ask may be on its way."""
+        self._host.forget(self)
+        if not self._given_up and not self.handed_over:
+            self._given_up = "given back after its loss"
+            self._host.give_back_later(self.name, self.token, self.ttl)
+
+    def _is_to_be_told(self) -> None:
+        """The store has to hear that it ends. Say so before it is settled: Ctrl-C may come right behind that."""
+        if self.lost.is_open:
+            self._undelivered = True
+
     async def _deliver(self, *, again: bool) -> None:
-        client = self._client
-        self._undelivered = True
+        host = self._host
         try:  # from here on Ctrl-C gives the lock back, too
             if not again:
                 self._given_up = "released"
-                client.forget(self)
-            reason = await client.store.release(self.name, self.token, client.step_budget(self.ttl))
+                host.forget(self)
+            reason = await host.store.release(self.name, self.token, host.step_budget(self.ttl))
         except (StoreUnavailable, GeneratorExit):  # the latter: the coroutine is being closed, and cannot await
-            client.keeper.give_back(self.name, self.token, self.ttl)
+            host.give_back_later(self.name, self.token, self.ttl)
+            host.closing.refuse()
             raise
         except BaseException:
-            await client.give_back(self.name, self.token, self.ttl)
+            await host.give_back(self.name, self.token, self.ttl)
             raise
         self._undelivered = False
-        if reason is not None and not again:
+        if reason is not None and not again and not host.closing.begun:  # else closing has given it back
             self.lost.found(reason)
             self._raise_if_lost()
 
@@ -272,7 +336,7 @@ class Lease:
             raise LeaseLost(self.name, self.fence, reason)
 
     def _refuse_other_process(self) -> None:
-        if self._pid != self._client.pid:
+        if self._pid != self._host.runtime.pid():
             raise Misuse(
                 f"the lease on {self.name!r} (fence {self.fence}) belongs to process {self._pid}, which this one was "
                 "forked from; hand a lease over with to_str() and client.resume()"
@@ -286,3 +350,9 @@ class Lease:
             import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
 
             logging.getLogger("dibs").warning("the lock %r was left, and %s", self.name, text)
+
+
+def leave(taken: Sequence[Lease]) -> None:
+    """Give back what a call was granted and its caller did not get, because of Ctrl-C."""
+    for lease in reversed(taken):
+        lease.leave()

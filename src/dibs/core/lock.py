@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.core.acquiring import Acquiring, Recorded
-from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.checks import Seconds, checked_name, checked_timeout
 from dibs.core.deadline import Deadline
 from dibs.core.guarded import Guard, Guarded
 from dibs.core.lease import Lease
-from dibs.core.recording import Recalling
+from dibs.core.record import Recalling
 from dibs.errors import Misuse
 from dibs.holder import Record
-from dibs.part import Part
+from dibs.share import Share
 from dibs.stores.store import Ask, Busy, Claim, Grant
 
 if TYPE_CHECKING:
-    from dibs.core.client import Client
+    from dibs.core.context import Context
 
 
 class _AsTheLockSays:
@@ -36,22 +37,22 @@ class Lock:
     As a context manager it acquires on entry, waiting as long as its *timeout*, and gives back on exit.
     """
 
-    __slots__ = ("_client", "max_hold", "name", "note", "on_lost", "part", "timeout", "ttl")
+    __slots__ = ("_context", "max_hold", "name", "note", "on_lost", "share", "timeout", "ttl")
 
     def __init__(
         self,
-        client: Client,
+        context: Context,
         name: str,
         ttl: float,
         timeout: float | None,
         note: str,
         max_hold: float | None,
         on_lost: str,
-        part: Part | None = None,
+        share: Share | None = None,
     ) -> None:
-        self._client = client
+        self._context = context
         self.name, self.ttl, self.timeout = name, ttl, timeout
-        self.note, self.max_hold, self.on_lost, self.part = note, max_hold, on_lost, part
+        self.note, self.max_hold, self.on_lost, self.share = note, max_hold, on_lost, share
 
     async def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Lease:
         """Wait until the lock is ours, at most *timeout* seconds: None waits for ever, 0 tries once.
@@ -59,28 +60,16 @@ class Lock:
         Raises `NotAcquired` with the holder when the time is up, `StoreUnavailable` if the store cannot be asked,
         and `Misuse` at once if this task or thread already holds the lock through this client.
         """
-        wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
-        return await self.acquire_by(wait)
-
-    async def acquire_by(self, wait: float | None, deadline: Deadline | None = None) -> Lease:
-        """Do `acquire`, with a *deadline* that somebody may bring forward."""
-        self._client.enter(self.name, self.part)
-        call = Acquiring(self._client, self._ask(), wait, deadline)
-        if wait == 0 or not (self.name in self._client.turns or self._client.store.crowded(self.name)):
-            answer = await call.once()
-            if not isinstance(answer, Busy):
-                return self._leased(call.ask, *answer)
-            if wait == 0:
-                raise call.refused()
-        answer = await call.wait()
-        return self._leased(call.ask, *answer)  # only now: the call may have gone on under a new token
+        return await self.take(timeout)
 
     async def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now, else return None. Raises only if the store is broken."""
-        self._client.enter(self.name, self.part)
-        call = Acquiring(self._client, self._ask(), 0)
-        answer = await call.once()
-        return None if isinstance(answer, Busy) else self._leased(call.ask, *answer)
+        return await self.try_take()
+
+    def renamed(self, name: str) -> Lock:
+        """Describe the lock called *name*, with the same options."""
+        options = self.ttl, self.timeout, self.note, self.max_hold, self.on_lost, self.share
+        return Lock(self._context, checked_name(name), *options)
 
     def guarded(self, guard: Guard) -> Guarded:
         """Acquire, and show the new fence to *guard*, in one ``with``; see `dibs.guards`.
@@ -90,32 +79,96 @@ class Lock:
 
         Not for a shared lock or a semaphore: a guard refuses all holders but the newest.
         """
-        if self.part is not None:
+        if self.share is not None:
             raise Misuse(
-                f"a guard lets only the newest holder write, and {self.name!r} is {self.part.shown}: several hold it "
+                f"a guard lets only the newest holder write, and {self.name!r} is {self.share.shown}: several hold it "
                 "together; guard an exclusive lock"
             )
         return Guarded(self, guard)
 
-    async def take_or_recall(self, after: int, timeout: float | None) -> Lease | Record:
-        """Do what `acquire` does, unless the name has a record of a grant after the fence *after*: return that."""
-        self._client.enter(self.name)
-        call = Recalling(self._client, self._ask(), timeout, after)
+    # Each of these puts the lease into *taken* as soon as it exists. Blocking code looks there when Ctrl-C comes before
+    # it has the lease itself, as it can in any call in between.
+
+    async def take(
+        self,
+        timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS,
+        taken: list[Lease] | None = None,
+        deadline: Deadline | None = None,
+    ) -> Lease:
+        """Do `acquire`, with a *deadline* that somebody may bring forward."""
+        wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
+        self._context.check_usable(self.name, self.share)
+        call = Acquiring(self._context, self._ask(), wait, deadline)
         try:
+            self._context.closing.begin(call)
+            if wait == 0 or not (self.name in self._context.waiters or self._context.store.queue_at_once(self.name)):
+                answer = await call.once()
+                if not isinstance(answer, Busy):
+                    return self._leased(call.ask, *answer, taken)
+                if wait == 0:
+                    raise call.refused()
+            answer = await call.wait()
+            return self._leased(call.ask, *answer, taken)  # only now: it may have gone on under a new token
+        except BaseException:
+            await call.undo()
+            raise
+        finally:
+            if self._context.closing.ends(call):
+                await self._context.closing.finish()
+
+    async def try_take(self, taken: list[Lease] | None = None) -> Lease | None:
+        """Do `try_acquire`."""
+        self._context.check_usable(self.name, self.share)
+        call = Acquiring(self._context, self._ask(), 0)
+        try:
+            self._context.closing.begin(call)
+            answer = await call.once()
+            return None if isinstance(answer, Busy) else self._leased(call.ask, *answer, taken)
+        except BaseException:
+            await call.undo()
+            raise
+        finally:
+            if self._context.closing.ends(call):
+                await self._context.closing.finish()
+
+    def noted(self, note: str) -> Lock:
+        """The same lock with another *note*."""
+        if note == self.note:
+            return self
+        return Lock(self._context, self.name, self.ttl, self.timeout, note, self.max_hold, self.on_lost, self.share)
+
+    async def take_or_recall(
+        self, after: int, timeout: float | None, taken: list[Lease] | None = None
+    ) -> Lease | Record:
+        """Do what `acquire` does, unless the name has a record of a grant after the fence *after*: return that."""
+        self._context.check_usable(self.name)
+        call = Recalling(self._context, self._ask(), timeout, after)
+        try:
+            self._context.closing.begin(call)
             answer = await call.once()  # a record answers at once, however many wait
             if isinstance(answer, Busy):
                 if timeout == 0:
                     raise call.refused()
                 answer = await call.wait()
+            return self._leased(call.ask, *answer, taken)
         except Recorded as recorded:
             return recorded.record
-        return self._leased(call.ask, *answer)
+        except BaseException:
+            await call.undo()
+            raise
+        finally:
+            if self._context.closing.ends(call):
+                await self._context.closing.finish()
 
-    async def __aenter__(self) -> Lease:
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
+        return self.open()
+
+    async def open(self, taken: list[Lease] | None = None) -> Lease:
+        """Begin a block."""
         self.refuse_second_block()
-        lease = await self.acquire_by(self.timeout)
-        self._client.entered.push(lease)
+        lease = await self.take(taken=taken)
+        self._context.open_blocks.push(lease)
         lease.arm()
         return lease
 
@@ -131,46 +184,50 @@ class Lock:
         except BaseException:
             lease.leave()  # Ctrl-C may have come before the release was begun
             raise
+        finally:
+            self._context.open_blocks.remove(lease)  # not before: until now only the block knows its lease
+
+    def undo(self, taken: list[Lease]) -> None:
+        """A block was not begun, because of Ctrl-C, although all this was granted for it: give it back."""
+        self._context.undo(taken)
 
     def abandon(self, error: BaseException) -> None:
-        """*error*, perhaps Ctrl-C, came when a block had not begun or was about to end: give up what it held.
+        """*error*, perhaps Ctrl-C, came when a block was about to end: give up what it held.
 
         Only the block knows its lease, and it will not come back to it: it would be renewed for ever.
         """
         if not isinstance(error, Misuse):  # that is a block inside another, which goes on
-            for lease in self._client.entered.drop(self.name, self._client.runtime.current()):
+            for lease in self._context.open_blocks.drop(self.name, self._context.runtime.current()):
                 lease.leave()
 
     def leaving(self) -> Lease | None:
-        """The lease of the block that is being left, which is forgotten."""
-        entered, current = self._client.entered, self._client.runtime.current
-        return entered.pop(self.name, current) if self.part is None else entered.pop_part(self.name, current())
+        """The lease of the block that is being left."""
+        return self._context.open_blocks.find(self.name, self._context.runtime.current())
 
     def refuse_second_block(self) -> None:
         """Refuse a block inside another on the same name: when both end, nobody can tell whose lease is whose."""
-        if self.part is not None and self._client.entered.has_part(self.name, self._client.runtime.current()):
+        if self.share is not None and self._context.open_blocks.has_share(self.name, self._context.runtime.current()):
             raise Misuse(
                 f"this task or thread is in a block on {self.name!r} already: take more of it at once (weight=), or "
                 "use acquire() and release()"
             )
 
     def __repr__(self) -> str:
-        part = f" {self.part.shown}" if self.part is not None else ""
-        return f"<Lock {self.name!r}{part} ttl={self.ttl:g} timeout={self.timeout}>"
+        share = f" {self.share.shown}" if self.share is not None else ""
+        return f"<Lock {self.name!r}{share} ttl={self.ttl:g} timeout={self.timeout}>"
 
     def _ask(self) -> Ask:
-        token = self._client.runtime.token()
-        return Ask(self.name, token if self.part is None else self.part.token(token), self.ttl, self.note, False)
+        token = self._context.runtime.token()
+        return Ask(self.name, token if self.share is None else self.share.token(token), self.ttl, self.note, False)
 
-    def _leased(self, ask: Ask, grant: Grant, sent_at: float) -> Lease:
-        lease: Lease | None = None
+    def _leased(self, ask: Ask, grant: Grant, sent_at: float, taken: list[Lease] | None) -> Lease:
+        claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
+        lease = Lease(self._context, claim, sent_at, self.note, self.max_hold, self.on_lost)
         try:
-            claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
-            lease = Lease(self._client, claim, sent_at, self.note, self.max_hold, self.on_lost)
-            self._client.keep(lease)
-        except BaseException:  # Ctrl-C
-            if lease is not None:
-                lease.end("released")  # the traceback may be kept, and with it what looks held and refuses the next
-            self._client.keeper.give_back(ask.name, ask.token, self.ttl)
+            if taken is not None:
+                taken.append(lease)
+            self._context.keep(lease)
+        except BaseException:  # Ctrl-C, or no thread can be started to renew it
+            lease.end("released")  # the traceback may be kept, and with it what looks held and refuses the next
             raise
         return lease

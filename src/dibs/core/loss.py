@@ -8,32 +8,40 @@ that was confirmed too late.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
+from dibs.core.budgets import valid_until
 from dibs.core.checks import Seconds, checked_timeout
+from dibs.core.copying import NotCopied
 from dibs.core.deadline import Deadline
 from dibs.errors import LossReason
 
 if TYPE_CHECKING:
-    from dibs.core.client import Client
-    from dibs.runtime import Timer
+    from dibs.runtime import Runtime, Timer
 
 
-def valid_until(sent_at: float, ttl: float) -> float:
-    """When a lease of *ttl* that was asked for at *sent_at* ends for its holder: before it can end at the store.
+class LossHost(Protocol):
+    """What a loss needs of the client whose lease it is about."""
 
-    The store began to count after *sent_at*; 1 % is for clocks that run at different rates, 2 ms for rounding.
-    """
-    return sent_at + ttl - (ttl * 0.01 + 0.002)
+    @property
+    def runtime(self) -> Runtime:
+        """Its clock, timers and events."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Guards what several threads change; a forked child has a fresh one, so it is looked up at each use."""
 
 
-class Loss:
+class Loss(NotCopied):
     """The loss of one lease, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
-    __slots__ = ("_calls", "_client", "_deadline", "_end", "_open", "_reason", "_timer")
+    __slots__ = ("_calls", "_deadline", "_end", "_host", "_open", "_reason", "_timer")
 
-    def __init__(self, client: Client, sent_at: float, ttl: float, max_hold: float | None) -> None:
-        self._client = client  # its mutex is looked up at each use: a forked child has a fresh one
+    _instead = "ask the lease, in the process that holds it"
+
+    def __init__(self, host: LossHost, sent_at: float, ttl: float, max_hold: float | None) -> None:
+        self._host = host  # its mutex is looked up at each use: a forked child has a fresh one
         self._end = None if max_hold is None else sent_at + max_hold
         self._deadline = self._bounded(valid_until(sent_at, ttl))
         self._open = True
@@ -51,7 +59,7 @@ class Loss:
 
     async def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the lease is lost or given up, at most *timeout* seconds; tell whether it was lost."""
-        event, now = self._client.runtime.event(), self._client.runtime.now
+        event, now = self._host.runtime.event(), self._host.runtime.now
         until = Deadline(now, checked_timeout(timeout))
         self.when_over(event.set)
         try:
@@ -74,7 +82,7 @@ class Loss:
     @property
     def reason(self) -> LossReason | None:
         """Why it was lost; None if it was not."""
-        if self._open and self._client.runtime.now() >= self.deadline:
+        if self._open and self._host.runtime.now() >= self.deadline:
             self.happen(LossReason.MAX_HOLD if self.deadline == self._end else LossReason.EXPIRED)
         return self._reason
 
@@ -102,8 +110,8 @@ class Loss:
 
     def extend(self, sent_at: float, ttl: float) -> bool:
         """A renewal sent at *sent_at* was confirmed. False if the lease was over by then: it stays so."""
-        with self._client.mutex:
-            if not self._open or self._client.runtime.now() >= self._deadline:
+        with self._host.mutex:
+            if not self._open or self._host.runtime.now() >= self._deadline:
                 return False
             self._deadline = max(self._deadline, self._bounded(valid_until(sent_at, ttl)))
             return True
@@ -117,7 +125,7 @@ class Loss:
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Do *call* when the lease is lost or given up; at once if it is."""
-        with self._client.mutex:
+        with self._host.mutex:
             is_open = self._open
             if is_open:
                 self._calls = [*(self._calls or ()), call]
@@ -126,7 +134,7 @@ class Loss:
 
     def forget(self, call: Callable[[], None]) -> None:
         """Do not do *call* any more."""
-        with self._client.mutex:
+        with self._host.mutex:
             if self._calls and call in self._calls:
                 self._calls.remove(call)
             if not self._calls and self._timer is not None:
@@ -136,10 +144,10 @@ class Loss:
     def watch(self) -> None:
         """Look at the deadline by a timer that does no I/O, where the runtime has timers."""
         if self.can_happen and self._calls:
-            self._timer = self._client.runtime.call_at(self.deadline, self.watch)
+            self._timer = self._host.runtime.call_at(self.deadline, self.watch)
 
     def _finish(self, reason: LossReason | None) -> bool:
-        with self._client.mutex:
+        with self._host.mutex:
             if not self._open:
                 return False
             self._open, self._reason = False, reason

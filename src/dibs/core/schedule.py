@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -48,6 +48,13 @@ class Schedule:
         self._count += 1
         self._live += 1
         heappush(self._heap, (due_at, self._count, entry))
+
+    def put_back(self, batch: Sequence[Entry], now: float) -> None:
+        """Those of *batch* that have not come back by themselves are due again: nobody has served them."""
+        here = set(map(id, self))
+        for entry in batch:
+            if id(entry) not in here and wanted(entry):
+                self.add(now, entry)
 
     def drop(self) -> None:
         """One entry needs nothing any more. When most are such, they are cleared, so that none pile up."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Protocol, TypeAlias
 
 from dibs.core.checks import checked_name
+from dibs.core.deferred import check_answers
 from dibs.errors import Misuse, StaleFence
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -60,6 +61,7 @@ class FenceMiddleware:
     ) -> None:
         if missing not in (None, 400, 428):
             raise Misuse(f"missing={missing!r}: it is 428, 400, or None to let requests without a token pass")
+        check_answers(name=name)
         self._app, self._guard, self._name = app, guard, name
         self._methods, self._missing = frozenset(methods), missing
 

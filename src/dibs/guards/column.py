@@ -8,8 +8,8 @@ from dibs.core.checks import checked_fence, checked_name
 from dibs.errors import GuardMissing, Misuse, StaleFence
 from dibs.guards.on import OnConnection
 from dibs.guards.table import explained
-from dibs.ports.caller import Rows, Session, method_on_connection
-from dibs.ports.names import identifier
+from dibs.ports.db.identifiers import identifier
+from dibs.ports.db.session import Rows, Session, method_on_connection
 
 
 class ColumnGuard:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from dibs.ports.caller import Session, on_connection, session_of
-from dibs.ports.colour import Step
+from dibs.ports.db.session import Session, on_connection, session_of
+from dibs.ports.db.sync_or_async import Step
 
 
 class ConnectionGuard(Protocol):

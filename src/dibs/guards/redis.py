@@ -12,7 +12,7 @@ from typing import Any
 
 from dibs.errors import Misuse
 from dibs.guards.order import SEALED, Mark, checked_claim, checked_epoch, checked_write, explain, stale
-from dibs.ports.colour import Opened, method_on
+from dibs.ports.db.sync_or_async import Opened, method_on
 
 _ORDER = f"""
 local function less(a, b) return #a < #b or (#a == #b and a < b) end

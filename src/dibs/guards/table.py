@@ -10,9 +10,9 @@ from __future__ import annotations
 from dibs.errors import GuardMissing, Misuse
 from dibs.guards.on import OnConnection
 from dibs.guards.order import SEALED, Mark, checked_claim, checked_epoch, checked_write, explain, may_go_on, stale
-from dibs.ports.caller import Rows, Session, method_on_connection
-from dibs.ports.caller_errors import lost_a_race, no_such_table
-from dibs.ports.names import identifier
+from dibs.ports.db.errors import lost_a_race, no_such_table, not_allowed
+from dibs.ports.db.identifiers import identifier
+from dibs.ports.db.session import Rows, Session, method_on_connection
 
 NEWER = "(g.epoch, g.fence) < (:epoch, :fence)"
 SAME_AND_OPEN = f"((g.epoch, g.fence) = (:epoch, :fence) AND g.seq < {SEALED})"
@@ -164,6 +164,11 @@ class explained:  # noqa: N801 - it reads as a word
             return
         if no_such_table(error):
             raise GuardMissing(self._name, f"there is no table {self._table}; {self._advice}") from error
+        if not_allowed(error):
+            error.add_note(
+                f"the user of this connection lacks a right; let the owner of {self._table} run: "
+                f"GRANT SELECT, INSERT, UPDATE ON {self._table} TO …"
+            )
         if lost_a_race(error):
             error.add_note(
                 f"the guard of {self._name!r} was changed by another since this transaction began: run it again, and "

@@ -14,7 +14,7 @@ from dibs.errors import LeaseLost, LossReason
 
 if TYPE_CHECKING:
     from dibs.core.lease import Lease
-    from dibs.ports.zookeeper_condition import Held
+    from dibs.stores.zookeeper.port.condition import TransactionResult
 
 Fill = Callable[[Any], object]
 """Adds to a transaction what is to be done, such as ``lambda t: t.set_data("/app/config", b"…")``."""
@@ -30,7 +30,7 @@ def transact(client: Any, lease: Any, fill: Fill) -> object:
     With a lease of `dibs.aio` it is awaited. Raises `LeaseLost` if the lease does not hold, and then nothing was done;
     `OutcomeUnknown` if the connection broke; else what kazoo raises for what was refused, such as `BadVersionError`.
     """
-    from dibs.ports.zookeeper_condition import begun, commit, commit_async  # noqa: PLC0415 - only here is kazoo needed
+    from dibs.stores.zookeeper.port.condition import begun, commit, commit_async  # noqa: PLC0415 - only here is kazoo needed
 
     transaction = begun(client, lease.compare())
     fill(transaction)
@@ -56,11 +56,11 @@ async def _nothing(done: Coroutine[Any, Any, Any]) -> None:
     await done
 
 
-async def _awaited(lease: Any, done: Coroutine[Any, Any, Held]) -> list[Any]:
+async def _awaited(lease: Any, done: Coroutine[Any, Any, TransactionResult]) -> list[Any]:
     return _results(lease, await done)
 
 
-def _results(lease: Any, held: Held) -> list[Any]:
+def _results(lease: Any, held: TransactionResult) -> list[Any]:
     if not held.holds:
         raise LeaseLost(lease.name, lease.fence, LossReason.TAKEN)
     return held.results

@@ -13,15 +13,16 @@ from contextlib import suppress
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from dibs.core.checks import Seconds, checked_length, shown
+from dibs.core.deferred import check_at_once, done, is_async, refuse_descriptor
 from dibs.errors import Changed, LeaseLost, Misuse, NotAcquired, StoreUnavailable
-from dibs.ports.caller_errors import lost_a_race
+from dibs.ports.db.errors import lost_a_race
 from dibs.runtime import Runtime, run
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Takes(Protocol):
+class Acquirable(Protocol):
     """A lock, of the colour of the function."""
 
     def acquire(self) -> Any:
@@ -33,7 +34,7 @@ def retry(
     attempts: int = 10,
     wait: Seconds = 0.01,
     longest: Seconds = 1.0,
-    lock: Takes | Callable[..., Takes] | None = None,
+    lock: Acquirable | Callable[..., Acquirable] | None = None,
     lock_after: int = 3,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function, sync or async, that reads, computes and writes: it runs again as long as others are first.
@@ -49,10 +50,10 @@ def retry(
             raise Misuse(f"{what}={shown(value)}: it is a number of runs, at least 1")
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise Misuse(f"{function.__qualname__} is a generator: its body runs after the call")
+        refuse_descriptor(function)
+        check_at_once(function)
         plan = _Plan(attempts, first, most, lock, lock_after)
-        return _async(plan, function) if inspect.iscoroutinefunction(function) else _blocking(plan, function)
+        return _async(plan, function) if is_async(function) else _blocking(plan, function)
 
     return decorate
 
@@ -63,7 +64,7 @@ def _blocking(plan: _Plan, function: Callable[P, R]) -> Callable[P, R]:
         from dibs.runtime.threads import ThreadRuntime  # noqa: PLC0415 - the other colour does not need it
 
         async def attempt() -> R:
-            return function(*args, **kwargs)
+            return done(function(*args, **kwargs), function)
 
         return run(plan.carry_out(ThreadRuntime(), attempt, args, kwargs))
 
@@ -75,7 +76,10 @@ def _async(plan: _Plan, function: Callable[P, Any]) -> Callable[P, Any]:
     async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         from dibs.runtime.asyncio import AsyncioRuntime  # noqa: PLC0415 - the other colour does not need it
 
-        return await plan.carry_out(AsyncioRuntime(), lambda: function(*args, **kwargs), args, kwargs)
+        async def attempt() -> Any:
+            return done(await function(*args, **kwargs), function)
+
+        return await plan.carry_out(AsyncioRuntime(), attempt, args, kwargs)
 
     return call
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from dibs.core.checks import shown
 from dibs.errors import Changed, Deleted, Misuse
-from dibs.ports.caller import Session, method_on_connection
-from dibs.ports.caller_errors import lost_a_race
-from dibs.ports.names import identifier
+from dibs.ports.db.errors import lost_a_race, not_allowed
+from dibs.ports.db.identifiers import identifier
+from dibs.ports.db.session import Session, method_on_connection
 
 
 class Versioned:
@@ -64,6 +64,11 @@ class Versioned:
         try:
             return [int(row[0]) for row in await conn.rows(sql, **params)]
         except Exception as error:
+            if not_allowed(error):
+                error.add_note(
+                    f"the user of this connection lacks a right; let the owner of {self._table} run: "
+                    f"GRANT SELECT, INSERT, UPDATE ON {self._table} TO …"
+                )
             if lost_a_race(error):
                 error.add_note(
                     "another transaction wrote the row since this one began; dibs.optimistic.retry runs it again"

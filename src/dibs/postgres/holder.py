@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dibs.holder import Holder
-from dibs.ports.caller import Session
-from dibs.ports.postgres_values import original
+from dibs.ports.db.session import Session
 from dibs.postgres.key import Target
+from dibs.stores.postgres.port.values import original
 
 # What a transaction that holds the lock has written cannot be seen yet: a row that a transaction wrote says who had
 # the lock before. That of a session lock counts if the session that wrote it holds the lock.
@@ -28,8 +28,8 @@ NO_TABLE = """(SELECT CAST(NULL AS bigint) AS key, CAST(NULL AS integer) AS back
 SHARES = """(SELECT key, backend, since, token, fence, host, pid, login, note FROM dibs_advisory_share
     UNION ALL SELECT key, backend, since, token, fence, host, pid, login, note FROM dibs_advisory)"""
 
-# Who only takes locks in transactions may have no right to look at the second.
-THERE = """SELECT to_regclass('dibs_advisory') IS NOT NULL,
+# Who only takes locks in transactions, or migrates, may have no right to look at them.
+THERE = """SELECT coalesce(has_table_privilege(to_regclass('dibs_advisory'), 'SELECT'), false),
     coalesce(has_table_privilege(to_regclass('dibs_advisory_share'), 'SELECT'), false)"""
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from dibs.core.checks import checked_name, shown
 from dibs.errors import Misuse
-from dibs.ports.caller import Session
-from dibs.stores.postgres_key import advisory_key
+from dibs.ports.db.session import Session
+from dibs.stores.postgres.advisory.key import advisory_key
 
 DEFAULT_NAMESPACE = "default"
 

@@ -19,7 +19,7 @@ from typing import Any
 from dibs.core.checks import Seconds, checked_name, checked_timeout
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, NotSupported
 from dibs.holder import here
-from dibs.ports.caller import session_of
+from dibs.ports.db.session import session_of
 from dibs.postgres.key import DEFAULT_NAMESPACE
 from dibs.postgres.xact import holds, take_unrecorded
 from dibs.runtime.clock import boot_time

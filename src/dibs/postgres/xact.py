@@ -10,20 +10,21 @@ transaction's snapshot *before* it waits, and what is read afterwards is from be
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from dibs.core.checks import Seconds, checked_note, checked_timeout
 from dibs.errors import Misuse, NotAcquired, NotSupported, StoreUnavailable
 from dibs.holder import here
-from dibs.ports.caller import Session, on_connection
-from dibs.ports.caller_errors import not_allowed, not_in_time
-from dibs.ports.postgres_values import text
+from dibs.ports.db.errors import not_allowed, not_in_time
+from dibs.ports.db.session import Session, on_connection
 from dibs.postgres.holder import holder_of
 from dibs.postgres.key import DEFAULT_NAMESPACE, Hashtext, Target, target
 from dibs.runtime.clock import boot_time
-from dibs.stores.postgres_grant import LAST_FENCE, MICROS, NOW
-from dibs.stores.postgres_schema import ALONE, TABLES
+from dibs.stores.postgres.port.values import text
+from dibs.stores.postgres.rows.grant import LAST_FENCE, MICROS, NOW
+from dibs.stores.postgres.tables import ALONE, TABLES
 
 # A look at the catalog itself: within a transaction `to_regclass` may go on answering what it did before.
 FACTS = """SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
@@ -115,6 +116,10 @@ async def take_unrecorded(conn: Session, name: str, namespace: str) -> None:
     """
     lock = await target(conn, name, None, namespace)
     await _take(conn, lock, 0, await _facts(conn), "")
+    await conn.rows(
+        "SELECT set_config(name, '0', true) FROM (VALUES ('transaction_timeout')) AS wanted (name) "
+        "WHERE current_setting(name, true) IS NOT NULL"
+    )
     await conn.rows("SET LOCAL idle_in_transaction_session_timeout = 0")
 
 
@@ -191,9 +196,10 @@ async def _record(conn: Session, lock: Target, facts: Facts, note: str) -> int:
     if not facts.has_table and not await _create(conn):
         return int((await conn.rows(f"SELECT {MICROS}"))[0][0])
     me = here(os.getpid(), lock.name, note)
-    found = await conn.rows(
-        RECORD, **_named(lock), host=_text(me.host), pid=me.pid, login=_text(me.user), note=_text(note)
-    )
+    with allowed("SELECT, INSERT, UPDATE"):
+        found = await conn.rows(
+            RECORD, **_named(lock), host=_text(me.host), pid=me.pid, login=_text(me.user), note=_text(note)
+        )
     if not found:
         raise Misuse(
             f"the row of the lock {lock.name!r} in dibs_advisory is of another name with the same key, or its fence is "
@@ -204,7 +210,8 @@ async def _record(conn: Session, lock: Target, facts: Facts, note: str) -> int:
 
 async def _last_fence(conn: Session, lock: Target, facts: Facts) -> int:
     """The last fence that was given out; 1, which is lower than all, if there was none."""
-    found = await conn.rows(LAST, **_named(lock)) if facts.has_table else []
+    with allowed("SELECT"):
+        found = await conn.rows(LAST, **_named(lock)) if facts.has_table else []
     return int(found[0][0]) if found else 1
 
 
@@ -231,6 +238,21 @@ async def _create(conn: Session) -> bool:
         raise
     await conn.rows("RELEASE SAVEPOINT dibs_xact_lock")
     return True
+
+
+@contextmanager
+def allowed(rights: str) -> Iterator[None]:
+    """Say which *rights* on the table of fences the user of the connection needs, if it lacks one."""
+    try:
+        yield
+    except Exception as error:
+        if not_allowed(error):
+            raise StoreUnavailable(
+                "postgresql:",
+                "the user of this connection may not use the table dibs_advisory, where the fences of xact_lock are; "
+                f"roll back, and let the table's owner run: GRANT {rights} ON dibs_advisory TO …",
+            ) from error
+        raise
 
 
 def _named(lock: Target) -> dict[str, object]:

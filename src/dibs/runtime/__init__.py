@@ -1,6 +1,6 @@
-"""Time and concurrency: one interface, three implementations (`threads`, `asyncio`, `simulated`)."""
+"""Time and concurrency: one interface, with the implementations `threads` and `asyncio`; `dibs.testing` has a third."""
 
 from dibs.runtime.run import run
-from dibs.runtime.runtime import Event, Interrupt, Job, Runtime, Timer
+from dibs.runtime.runtime import Driver, Event, Interrupt, Job, Runtime, Timer
 
-__all__ = ["Event", "Interrupt", "Job", "Runtime", "Timer", "run"]
+__all__ = ["Driver", "Event", "Interrupt", "Job", "Runtime", "Timer", "run"]

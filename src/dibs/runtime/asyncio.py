@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -14,8 +17,28 @@ from dibs.errors import Misuse
 from dibs.runtime import lifetime
 from dibs.runtime.alarms import Alarm, Alarms
 from dibs.runtime.clock import boot_time
+from dibs.runtime.runtime import Driver
 
 T = TypeVar("T")
+
+GLANCE = 0.5
+"""Seconds between two looks at whether the loop was closed."""
+
+
+def _in_trio() -> bool:
+    """Whether this is a task of trio, also below anyio. It is not imported for the question."""
+    trio = sys.modules.get("trio")
+    return trio is not None and trio.lowlevel.in_trio_task()
+
+
+def why_no_loop() -> str:
+    """What to do where asyncio runs no event loop."""
+    if _in_trio():
+        return (
+            "dibs.aio needs asyncio, and this is a task of trio: run anyio on its asyncio backend, or use dibs, the "
+            "blocking API, in trio.to_thread.run_sync"
+        )
+    return "dibs.aio needs a running event loop of asyncio; in blocking code use dibs"
 
 
 class AsyncEvent:
@@ -79,6 +102,8 @@ class TaskInterrupt:
         body. Before Python 3.13 a cancel that a task asks of itself cannot be taken back: if the body had no further
         await, it would come out of some innocent one behind the block.
         """
+        if self._task.get_loop().is_closed():
+            return  # nothing of the body runs any more
         if asyncio.current_task() is self._task:
             self._task.get_loop().call_soon(self._cancel)
         else:
@@ -101,10 +126,12 @@ class AsyncioRuntime:
     """Time and concurrency of one event loop: the one that is running at the first use."""
 
     blocking = False
+    driver = Driver.ASYNCIO
 
     def __init__(self) -> None:
         self.now = boot_time
-        self.random = random.random
+        self._chance = random.Random()  # not the program's own, which may begin alike in every process
+        self.random = self._chance.random
         self.pid = os.getpid
         self._bound: asyncio.AbstractEventLoop | None = None
         lifetime.after_fork(self._forked)
@@ -119,8 +146,14 @@ class AsyncioRuntime:
 
     def enter(self) -> None:
         """Refuse a second event loop: the keeper and the events of this client live in the first."""
-        running = asyncio.get_running_loop()
+        lifetime.look()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise Misuse(why_no_loop()) from None
         if self._bound is not running:
+            if _in_trio():  # as a guest of asyncio
+                raise Misuse(why_no_loop())
             if self._bound is not None:
                 raise Misuse(
                     "this async client belongs to another event loop; connect one in each loop, or use dibs.aio.lock "
@@ -185,6 +218,28 @@ class AsyncioRuntime:
         """Do *call* in forked children."""
         lifetime.after_fork(call)
 
+    def when_loop_closes(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Look at the loop now and then: it calls nobody as it closes."""
+        loop, owned, end = self._loop, weakref.WeakMethod(call), threading.Event()
+
+        def watch() -> None:
+            while not loop.is_closed():
+                if end.wait(GLANCE) or owned() is None:
+                    return
+            if (ended := owned()) is not None:
+                ended()
+
+        thread = threading.Thread(target=watch, name="dibs loop watch", daemon=True)
+
+        def stop() -> None:
+            end.set()
+            with contextlib.suppress(RuntimeError):  # it was never started, or it is the one that calls
+                thread.join(GLANCE)  # which wakes it at once
+
+        with contextlib.suppress(RuntimeError):  # no thread can be started: then the end of the process has to do
+            thread.start()
+        return stop
+
     def end_process(self, why: str) -> None:
         """End it, whatever its tasks do."""
         lifetime.end_now(why)
@@ -199,3 +254,4 @@ class AsyncioRuntime:
 
     def _forked(self) -> None:
         self._bound = None
+        self._chance.seed()

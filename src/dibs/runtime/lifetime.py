@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from types import MethodType
@@ -21,6 +22,11 @@ _forked: Calls = {}
 _ending: Calls = {}
 _ended = False
 
+_getpid = os.getpid
+_pid = os.getpid()
+_looking: dict[int, threading.RLock] = {}
+"""For each process a lock of its own: one that was inherited may be held by a thread that only the parent has."""
+
 
 def around_fork(before: Callable[[], None], after: Callable[[], None]) -> None:
     """Do *before* in this process ahead of every fork and *after* in it behind, two bound methods, while their
@@ -33,12 +39,22 @@ def around_fork(before: Callable[[], None], after: Callable[[], None]) -> None:
 
 
 def after_fork(call: Callable[[], None]) -> None:
-    """Do *call*, a bound method, in every forked child while its owner lives."""
+    """Do *call*, a bound method, in every forked child while its owner lives; see `look`."""
     _add(_forked, call)
 
 
+def look() -> None:
+    """Notice a fork that Python was not told of, and do now what its hook would have done.
+
+    uWSGI forks in C, and so does other code: what is open then seems to be ours, and is the parent's. So this comes
+    first wherever a client is used. It costs one system call.
+    """
+    if _getpid() != _pid:
+        _in_child()
+
+
 def at_exit(call: Callable[[], None]) -> None:
-    """Do *call*, a bound method, at the end of this interpreter while its owner lives."""
+    """Do *call*, a bound method, at the end of this interpreter while its owner lives, and not in forked children."""
     _add(_ending, call)
 
 
@@ -54,8 +70,25 @@ def ending() -> bool:
     return _ended
 
 
+def _in_child() -> None:
+    """Tell all that they are in a child. Of several threads that come here at once, one does it and the others wait."""
+    global _pid  # noqa: PLW0603 - there is one process
+    pid = _getpid()
+    with _looking.setdefault(pid, threading.RLock()):
+        if _pid != pid:
+            _ending.clear()
+            _do(_forked)
+            _pid = pid
+
+
+def _before_fork() -> None:
+    look()
+    _do(_forking)
+
+
 def _end() -> None:
     global _ended  # noqa: PLW0603 - one interpreter, one end
+    look()
     _ended = True
     _do(_ending)
 
@@ -73,7 +106,5 @@ def _do(calls: Calls) -> None:
             call(owner)
 
 
-os.register_at_fork(
-    before=lambda: _do(_forking), after_in_parent=lambda: _do(_has_forked), after_in_child=lambda: _do(_forked)
-)
+os.register_at_fork(before=_before_fork, after_in_parent=lambda: _do(_has_forked), after_in_child=_in_child)
 atexit.register(_end)

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Driver(Enum):
+    """How the ports of a store do their I/O for a runtime."""
+
+    BLOCKING = "blocking"
+    """By calls that block the caller's thread until they are answered, or until their time is up."""
+    ASYNCIO = "asyncio"
+    """By the event loop of asyncio that runs the caller."""
 
 
 class Event(Protocol):
@@ -53,7 +63,10 @@ class Runtime(Protocol):
     """Time and concurrency for one client."""
 
     blocking: bool
-    """True if no await of this runtime ever suspends: a port works in the caller's own thread."""
+    """True if no await of this runtime ever suspends, so that `run` can step through a coroutine at once."""
+
+    driver: Driver
+    """Which kind of I/O the ports are to do. A runtime that is neither of the two built-in ones says BLOCKING."""
 
     def now(self) -> float:
         """Seconds on a clock that never goes back, counts suspend, and is the same for every process here."""
@@ -71,7 +84,10 @@ class Runtime(Protocol):
         """The task or thread we are in; the same object as long as it lives, and never one of another."""
 
     def enter(self) -> None:
-        """Raise `Misuse` if this client cannot be used from here, for example from another event loop."""
+        """Raise `Misuse` if this client cannot be used from here, for example from another event loop.
+
+        Called before anything of the client is touched; notices a fork that nobody has told us of.
+        """
 
     def mutex(self) -> AbstractContextManager[Any]:
         """A lock for short steps without an await; needs to exclude only where threads do."""
@@ -100,8 +116,15 @@ class Runtime(Protocol):
     def after_fork(self, call: Callable[[], None]) -> None:
         """Do *call*, a bound method, in every child forked from now on, while its owner lives."""
 
+    def when_loop_closes(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Do *call*, a bound method, in another thread when the event loop was closed, while its owner lives.
+
+        Nothing that needs the loop can be done any more: it is for what goes on living without it, such as a
+        connection in which something is locked. Returns what ends that. Runtimes without an event loop do nothing.
+        """
+
     def end_process(self, why: str) -> None:
         """End this process at once, with *why* as its last line on stderr: nothing else stops work that goes on."""
 
     def at_exit(self, call: Callable[[], None]) -> None:
-        """Do *call*, a bound method, when this process's interpreter ends, while its owner lives."""
+        """Do *call*, a bound method, at the end of this process's interpreter, while its owner lives; in no child."""

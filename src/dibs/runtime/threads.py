@@ -6,15 +6,18 @@ import contextlib
 import os
 import random
 import select
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from dibs.errors import Misuse, StoreUnavailable
 from dibs.runtime import lifetime
 from dibs.runtime.clock import boot_time
 from dibs.runtime.run import run
+from dibs.runtime.runtime import Driver
 
 T = TypeVar("T")
 
@@ -67,12 +70,30 @@ class ThreadJob:
 
     def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         self._thread = threading.Thread(target=lambda: run(main()), name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:  # the limit of threads, or of memory
+            raise StoreUnavailable(
+                "behind this client",
+                f"no thread can be started for it ({name}: {exc}); nothing is held. Let this process have more threads "
+                "(ulimit -u, or pids.max of its control group), or end some",
+            ) from exc
 
     async def join(self, timeout: float) -> None:
         """Wait until the thread has ended, at most *timeout* seconds."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
+
+
+def _refuse_eventlet() -> None:
+    """Refuse eventlet: a wait for a file or a server stops all of its green threads, and so all renewals."""
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and patcher.is_monkey_patched("thread"):
+        raise Misuse(
+            "eventlet has replaced the threads of this process with green threads, which all stand still while a lock "
+            "waits for its server, so that no lease is renewed: use real threads "
+            "(eventlet.monkey_patch(thread=False), or another kind of worker) or asyncio"
+        )
 
 
 class _Here(threading.local):
@@ -89,11 +110,15 @@ class ThreadRuntime:
     """Time and concurrency by the operating system's threads."""
 
     blocking = True
+    driver = Driver.BLOCKING
 
     def __init__(self) -> None:
+        _refuse_eventlet()
         self.now = boot_time
-        self.random = random.random
+        self._chance = random.Random()  # not the program's own, which may begin alike in every process
+        self.random = self._chance.random
         self.pid = os.getpid
+        lifetime.after_fork(self._forked)
 
     def token(self) -> str:
         """128 random bits from the operating system: no two grants ever share it, forked children included."""
@@ -109,6 +134,7 @@ class ThreadRuntime:
         When the interpreter ends, a daemon thread stands still here, as it soon will everywhere: its clients are
         closed under it, and there is nobody left to tell.
         """
+        lifetime.look()
         if lifetime.ending() and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()
 
@@ -148,6 +174,10 @@ class ThreadRuntime:
         """Do *call* in forked children."""
         lifetime.after_fork(call)
 
+    def when_loop_closes(self, call: Callable[[], None]) -> Callable[[], None]:
+        """There is none."""
+        return lambda: None
+
     def end_process(self, why: str) -> None:
         """End it, whatever its threads do."""
         lifetime.end_now(why)
@@ -155,3 +185,6 @@ class ThreadRuntime:
     def at_exit(self, call: Callable[[], None]) -> None:
         """Do *call* when the interpreter ends."""
         lifetime.at_exit(call)
+
+    def _forked(self) -> None:
+        self._chance.seed()  # else all children would choose the same moments

@@ -48,6 +48,19 @@ class Promise(NamedTuple):
     effect: Effect
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.effect}: {self.why}"
+
+
+class Bound(NamedTuple):
+    """How long something lasts at most, and why."""
+
+    seconds: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{f'at most {self.seconds:g} s' if self.seconds else 'at once'}: {self.why}"
+
 
 class Guarantees(NamedTuple):
     """The declaration of one store."""
@@ -63,6 +76,8 @@ class Guarantees(NamedTuple):
     """Who is next."""
     freed: str
     """When the lock is free again after its holder died."""
+    waiter_crash: Bound
+    """For how long a killed waiter, once it is its turn, holds up the waiters behind it."""
     client_pause: Promise
     client_crash: Promise
     server_restart: Promise

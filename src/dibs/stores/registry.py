@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import cast
@@ -15,37 +16,37 @@ Opener = Callable[[str, str, Runtime], Store]
 """Makes a store for a URL, a namespace and a runtime. It does no I/O: the first step does."""
 
 BUILT_IN = {
-    "memory": "dibs.stores.memory",
-    "sqlite": "dibs.stores.sqlite",
-    "redis": "dibs.stores.redis",
-    "rediss": "dibs.stores.redis",
-    "unix": "dibs.stores.redis",
-    "valkey": "dibs.stores.redis",
-    "valkeys": "dibs.stores.redis",
-    "redis+sentinel": "dibs.stores.redis",
-    "rediss+sentinel": "dibs.stores.redis",
-    "redis+cluster": "dibs.stores.redis",
-    "rediss+cluster": "dibs.stores.redis",
-    "redlock": "dibs.stores.quorum",
-    "rediss+redlock": "dibs.stores.quorum",
-    "postgresql": "dibs.stores.postgres",
-    "postgres": "dibs.stores.postgres",
-    "postgresql+advisory": "dibs.stores.postgres_advisory",
-    "zookeeper": "dibs.stores.zookeeper",
-    "zookeepers": "dibs.stores.zookeeper",
-    "etcd": "dibs.stores.etcd",
-    "etcds": "dibs.stores.etcd",
-    "consul": "dibs.stores.consul",
-    "consuls": "dibs.stores.consul",
+    "memory": "dibs.stores.memory.store",
+    "sqlite": "dibs.stores.sqlite.store",
+    "redis": "dibs.stores.redis.store",
+    "rediss": "dibs.stores.redis.store",
+    "unix": "dibs.stores.redis.store",
+    "valkey": "dibs.stores.redis.store",
+    "valkeys": "dibs.stores.redis.store",
+    "redis+sentinel": "dibs.stores.redis.store",
+    "rediss+sentinel": "dibs.stores.redis.store",
+    "redis+cluster": "dibs.stores.redis.store",
+    "rediss+cluster": "dibs.stores.redis.store",
+    "redlock": "dibs.stores.redlock.store",
+    "rediss+redlock": "dibs.stores.redlock.store",
+    "postgresql": "dibs.stores.postgres.rows.store",
+    "postgres": "dibs.stores.postgres.rows.store",
+    "postgresql+advisory": "dibs.stores.postgres.advisory.store",
+    "zookeeper": "dibs.stores.zookeeper.store",
+    "zookeepers": "dibs.stores.zookeeper.store",
+    "etcd": "dibs.stores.etcd.store",
+    "etcds": "dibs.stores.etcd.store",
+    "consul": "dibs.stores.consul.store",
+    "consuls": "dibs.stores.consul.store",
 }
 """URL scheme to the module whose `open_url` serves it; imported when it is first used."""
 
 DRIVERS = {
-    "redis": "dibs.stores.redis",
-    "psycopg": "dibs.stores.postgres",
-    "psycopg_pool": "dibs.stores.postgres",
-    "sqlalchemy": "dibs.stores.postgres",
-    "kazoo": "dibs.stores.zookeeper",
+    "redis": "dibs.stores.redis.store",
+    "psycopg": "dibs.stores.postgres.rows.store",
+    "psycopg_pool": "dibs.stores.postgres.rows.store",
+    "sqlalchemy": "dibs.stores.postgres.rows.store",
+    "kazoo": "dibs.stores.zookeeper.store",
 }
 """Package to the module whose `open_client` takes a client of it."""
 
@@ -60,12 +61,15 @@ def open_store(url: str, namespace: str, runtime: Runtime) -> Store:
 def open_client(client: object, namespace: str, runtime: Runtime) -> Store:
     """Make the store behind *client*, a client or pool of a driver that the caller already has; a list is a Redlock."""
     if isinstance(client, list | tuple):
-        return cast(Store, importlib.import_module("dibs.stores.quorum").open_nodes(client, namespace, runtime))
+        return cast(Store, importlib.import_module("dibs.stores.redlock.store").open_nodes(client, namespace, runtime))
     for kind in type(client).__mro__:
         module = DRIVERS.get(kind.__module__.partition(".")[0])
         if module is not None:
             return cast(Store, _imported(module).open_client(client, namespace, runtime))
-    raise Misuse(f"a store is named by a URL such as sqlite: or memory:, or by a client of its driver, not {client!r}")
+    raise Misuse(
+        "a store is named by a URL such as sqlite: or memory:, or by a client of its driver, not by an object of the "
+        f"type {type(client).__name__}"
+    )
 
 
 def _built_in(scheme: str) -> Opener:
@@ -87,7 +91,8 @@ def _third_party(scheme: str) -> Opener:
 
     for entry in entry_points(group="dibs.stores", name=scheme):
         return cast(Opener, entry.load())
-    raise Misuse(f"no store is known for the URL scheme {scheme!r}; there is {_known()}")
+    said = f" {scheme!r}" if re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme) else ""
+    raise Misuse(f"no store is known for the URL scheme{said}; there is {_known()}")
 
 
 def _known() -> str:

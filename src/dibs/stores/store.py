@@ -6,35 +6,37 @@ happen) or `OutcomeUnknown` (it may have). A store never turns an unknown into a
 The rules that the core relies on, and `dibs.testing.contract` checks:
 
 - A step ends within *within* seconds (plus 50 ms), whatever the server does.
-- `grant` is idempotent for its token: asked again with the same token it answers with the same fence, and the ttl
-  counts from then. (An earlier ask may be carried out late, after it was answered with busy: whoever then asks again
-  cannot know how long ago it was granted.)
+- One end: the holder counts the ttl from just before it sent the request that was answered last, whether an ask or a
+  renewal; and the store counts from when it carried out that request, or a later one.
+- So `grant` is idempotent for its token: asked again with the same token it answers with the same fence, and the ttl
+  counts from then. (An earlier ask may be carried out late, even after a later one was answered with busy, so the
+  client cannot know how long ago its token was granted.)
 - `renew` and `release` compare the token inside the store and never create or revive anything. Where an ask can be
   carried out long after it was sent, `renew` compares the fence too: the token may have been granted anew by then.
-- `renew` never shortens: a lease that was handed over is kept by two, and each counts on what it was told.
-- A token that `dibs.part.part_of` understands asks for a part of the name, and is granted beside others as long as
+- `renew` never shortens what anybody was promised: a lease that was handed over is kept by two, and each counts on
+  what it was told. But no promise about a grant goes farther than `Claim.longest` from its request; where the clock
+  of the store can be set back, `renew` moves an end that is farther away than that to there.
+- A token that `dibs.share.share_of` understands asks for a part of the name, and is granted beside others as long as
   their parts fit; `grant` raises `Misuse` if those have parts of another size. A store that declares that it cannot is
   never asked for one.
 - Times are the store's own; *ttl* is a length, never a moment.
-- A record is written by whoever holds the name, and by nobody else: token and fence are compared in the step that
-  writes. Whether there is one is decided in the step that grants, so that a name is never granted beside a record.
-- A step that was cancelled may still happen; the core then calls `release` with the same token, and the store
-  carries that out after the cancelled step.
+- An ask that was cancelled, or was not answered, may still be carried out, also after the end of its connection: the
+  kernel goes on sending, and a proxy may have it. The core then calls `release` with the same token, and the store
+  sees to it that the ask takes nothing afterwards: it carries the release out behind it, or leaves a mark for the
+  token that ends by itself (`dibs.stores.doubt`).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState, Record
-from dibs.ports.caller import Session
-from dibs.stores.guarantees import Ability, Guarantees
-
-LONGEST_RECORD = 256 * 1024
-"""Bytes that a record may have: a store of locks is no place for files."""
+from dibs.holder import Holder, LockState
+from dibs.share import Share, share_of
+from dibs.stores.guarantees import Guarantees
 
 
 class Ask(NamedTuple):
@@ -46,6 +48,11 @@ class Ask(NamedTuple):
     note: str
     queue: bool
     """Whether a refused ask takes a ticket, to be served in arrival order; `Store.release` gives it back."""
+
+    @property
+    def share(self) -> Share | None:
+        """What of the name is asked for; None if it is the whole name."""
+        return share_of(self.token)
 
 
 class Grant(NamedTuple):
@@ -64,6 +71,8 @@ class Busy(NamedTuple):
     """After so many seconds it may be free even if no hint comes: the holder's remaining ttl."""
     why: str = ""
     """What keeps it closed when nobody holds it, as part of a sentence."""
+    stuck: str = ""
+    """Why what is in the way does not end by itself, and how to remove it; a waiter logs this once."""
 
 
 class Claim(NamedTuple):
@@ -73,6 +82,13 @@ class Claim(NamedTuple):
     token: str
     fence: int
     ttl: float
+    longest: float = math.inf
+    """The longest ttl that was ever promised for this grant, if it is known: a renewal may ask for less."""
+
+    @property
+    def share(self) -> Share | None:
+        """What of the name was granted; None if it is the whole name."""
+        return share_of(self.token)
 
 
 class PartlyRenewed(StoreUnavailable):
@@ -103,11 +119,6 @@ def settled(answers: Sequence[LossReason | StoreUnavailable | None]) -> list[Los
     raise PartlyRenewed(worst.store, worst.problem, answers)
 
 
-def latest(records: Iterable[Record], most: int) -> list[Record]:
-    """The *most* of them that were written last, the last first."""
-    return sorted(records, key=lambda record: (record.at, record.fence), reverse=True)[:most]
-
-
 class Store(ABC):
     """What can grant leases. One instance belongs to one client, one namespace and one runtime.
 
@@ -118,6 +129,8 @@ class Store(ABC):
     guarantees: ClassVar[Guarantees]
     shortest_ttl: ClassVar[float] = 0.05
     """The shortest ttl, in seconds, that the store can express; shorter is `Misuse` before any I/O."""
+    longest_ttl: ClassVar[float] = 10 * 365 * 86_400.0
+    """The longest ttl, in seconds, that the store can express; a longer one is `Misuse` before any I/O."""
 
     @abstractmethod
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
@@ -153,58 +166,7 @@ class Store(ABC):
     async def show(self, name: str, within: float) -> LockState:
         """Tell all the store knows of *name*."""
 
-    # --- records: a store that has none says so in `guarantees.cannot`, and leaves these as they are ---------------
-
-    async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
-        """Do what `grant` does, unless the name has a record of a grant after the fence *after*: answer with that."""
-        raise self._no_records()
-
-    async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
-        """Write *data* as the record of the name for *keep* seconds, and go on holding it; or say why it is not held.
-
-        Asked again for what is already written, it answers as before.
-        """
-        raise self._no_records()
-
-    async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
-        """Do what `remember` and `release` do, in one step. What it wrote is there when it returns, and stays."""
-        raise self._no_records()
-
-    async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
-        """Do what `finish` does in the transaction that *conn* is in, a connection of the caller's to our database."""
-        raise NotSupported(
-            f"the store {self.guarantees.name} is not in the database of your connection, so nothing can be committed "
-            "with it; take postgresql:// or sqlite:///path, in the same database as the data"
-        )
-
-    async def record(self, name: str, within: float) -> Record | None:
-        """The record of *name*."""
-        raise self._no_records()
-
-    async def records(self, prefix: str, most: int, within: float) -> list[Record]:
-        """The records of names that begin with *prefix*: the latest *most* of them, the latest first."""
-        raise self._no_records()
-
-    async def forget(self, name: str, fence: int, within: float) -> bool:
-        """Remove the record that was written under *fence*, if it is the one there; tell whether it was."""
-        raise self._no_records()
-
-    async def time(self, name: str, within: float) -> float:
-        """What time it is where *name* is kept: unix time. Whoever keeps records tells it, for they are of a time."""
-        raise self._no_records()
-
-    def _no_records(self) -> NotSupported:
-        why = self.guarantees.cannot.get(Ability.RECORDS, f"it has to declare that in {type(self).__name__}.guarantees")
-        return NotSupported(f"the store {self.guarantees.name} keeps no records: {why}")
-
-    async def reseed(self, floor: int, within: float) -> None:
-        """Let all nodes vote from now on, and give out no fence that is not above *floor*."""
-        raise NotSupported(
-            f"the store {self.guarantees.name} has no nodes that lost their memory and wait to be told the highest "
-            "fence; only a redlock has"
-        )
-
-    def crowded(self, name: str) -> bool:
+    def queue_at_once(self, name: str) -> bool:
         """Whether the first ask for *name* should take a ticket: the last one had to, and a ticket costs no request."""
         return False
 
@@ -228,7 +190,11 @@ class Store(ABC):
         """
 
     async def close(self) -> None:
-        """Let go of connections. No step is called afterwards."""
+        """Close the connections, and let every call of `wait` return.
+
+        No step is called afterwards. But one that was under way for too long may end then, and open what it needs: so
+        this is called once more after that.
+        """
 
     def inheritable(self) -> tuple[int, ...]:
         """File descriptors that keep a grant of this process alive in a child that inherits them."""

@@ -2,23 +2,27 @@
 
 Messages are lost, late, and doubled; the server goes away, hangs, forgets. It keeps the rules of `dibs.stores.store`
 as a careful driver would: what may have happened is `OutcomeUnknown`, a step ends *within* its budget, and what one
-client sends arrives in order, but for the copies that are late (a connection that broke, a driver that sent again).
+client sends arrives in order, but for the copies that are late (a connection that broke, a driver that sent again),
+and for what is stuck: the kernel delivers that when the network lets it, long after its sender has given it up.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
-from dibs.ports.memory import MemoryServer
 from dibs.runtime import run
-from dibs.runtime.scheduler import Scheduler
-from dibs.runtime.simulated import SimulatedEvent, SimulatedRuntime
-from dibs.stores.memory import MemoryStore
-from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+from dibs.stores.doubt import Doubts
+from dibs.stores.memory.port.server import MemoryServer
+from dibs.stores.memory.store import MemoryStore
+from dibs.stores.record_store import RecordStore
+from dibs.stores.store import Ask, Busy, Claim, Grant
+from dibs.testing.simulation.runtime import SimulatedEvent, SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler
 
 T = TypeVar("T")
 
@@ -35,11 +39,14 @@ class Odds(NamedTuple):
     delay_reply: float = 0.0
     double: float = 0.0
     double_late: float = 0.0
+    stuck: float = 0.0
     lose_hint: float = 0.0
     trip: float = 0.001
     """Seconds for one way, at most, when nothing is wrong."""
     longest: float = 3.0
     """Seconds of the longest delay."""
+    stuck_for: float = 30.0
+    """Seconds after which the last request that is stuck arrives."""
 
 
 class Server:
@@ -83,7 +90,7 @@ class Network:
         self.faults: Counter[str] = Counter()
         self.healed = False
         self.late: set[str] = set()
-        """Tokens whose ask was carried out again much later: they may have what nobody knows of, for a ttl."""
+        """Tokens of which there were copies of one ask: they may have what nobody knows of, for a ttl."""
 
     def heal(self) -> None:
         """From now on nothing fails. What is on its way stays on its way."""
@@ -132,7 +139,7 @@ class _Answer:
             self.arrived.set()
 
 
-class FarStore(Store):
+class FarStore(RecordStore):
     """The store of one client process, at the other end of a bad network."""
 
     guarantees = MemoryStore.guarantees
@@ -140,10 +147,11 @@ class FarStore(Store):
     def __init__(self, network: Network, runtime: SimulatedRuntime, near: type[MemoryStore] = MemoryStore) -> None:
         self._network, self._runtime, self._near_kind = network, runtime, near
         self._last_arrival = 0.0
+        self._doubts = Doubts()
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """Send it."""
-        return await self._send("grant", ask, lambda near: near.grant(ask, within), within)
+        return await self._ask(ask, lambda near: near.grant(ask, within), within)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """Send it."""
@@ -151,7 +159,15 @@ class FarStore(Store):
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Send it."""
-        return await self._send("release", (name, token), lambda near: near.release(name, token, within), within)
+        doubtful = token in self._doubts
+        reason = await self._send(
+            "release",
+            (name, token),
+            lambda near: near.give_back(name, token) if doubtful else near.release(name, token, within),
+            within,
+        )
+        self._doubts.settled(token)
+        return reason
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Send it."""
@@ -171,7 +187,7 @@ class FarStore(Store):
 
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
         """Send it."""
-        return await self._send("grant", ask, lambda near: near.grant_unless_recorded(ask, after, within), within)
+        return await self._ask(ask, lambda near: near.grant_unless_recorded(ask, after, within), within)
 
     async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Send it."""
@@ -179,7 +195,11 @@ class FarStore(Store):
 
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Send it."""
-        return await self._send("finish", claim, lambda near: near.finish(claim, data, keep, within), within)
+        answer = await self._send("finish", claim, lambda near: near.finish(claim, data, keep, within), within)
+        if claim.token in self._doubts:
+            with contextlib.suppress(StoreUnavailable):  # it is finished all the same
+                await self.release(claim.name, claim.token, within)
+        return answer
 
     async def record(self, name: str, within: float) -> Record | None:
         """Send it."""
@@ -217,6 +237,9 @@ class FarStore(Store):
     def __repr__(self) -> str:
         return f"far: from {self._runtime.name}"
 
+    async def _ask(self, ask: Ask, step: Callable[[MemoryStore], Coroutine[Any, Any, T]], within: float) -> T:
+        return await self._doubts.of(ask.token, self._send("grant", ask, step, within))
+
     async def _send(
         self, what: str, facts: object, step: Callable[[MemoryStore], Coroutine[Any, Any, T]], within: float
     ) -> T:
@@ -225,11 +248,16 @@ class FarStore(Store):
         if not network.hits(odds.lose_request, "request lost"):
             doubled = network.hits(odds.double, "request doubled")
             late = network.hits(odds.double_late, "request carried out again, much later")
-            arrival = network.world.now + network.trip(odds.delay_request, "request delayed")
-            self._last_arrival = arrival = max(arrival, self._last_arrival)
+            if network.hits(odds.stuck, "request stuck"):  # on a connection of its own: what comes later overtakes it
+                arrival = network.world.now + network.world.chance.random() * odds.stuck_for
+            else:
+                arrival = network.world.now + network.trip(odds.delay_request, "request delayed")
+                self._last_arrival = arrival = max(arrival, self._last_arrival)
             sole = not doubled and not late
             self._deliver(arrival, what, facts, step, answer, sole)
             if doubled:
+                if isinstance(facts, Ask):
+                    network.late.add(facts.token)  # the copy may come when the first was answered and given back
                 self._deliver(arrival + network.odds.trip, what, facts, step, answer, False)
             if late:
                 much_later = arrival + network.world.chance.random() * odds.longest

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from dibs.part import Part
+from dibs.share import Share
 
 FOREVER = math.inf
 
@@ -41,7 +41,7 @@ class Hold:
     broken_at: float = FOREVER
     """When somebody may first have broken it on purpose."""
     who: str = ""
-    part: Part | None = None
+    share: Share | None = None
     """What it was of the name; None: all of it."""
 
     def given_back(self, called_at: float, returned_at: float) -> None:
@@ -92,7 +92,7 @@ def violations(holds: Sequence[Hold], *, exclusive: bool = True) -> list[Violati
     return found
 
 
-def violations_of_parts(holds: Sequence[Hold], *, kept: bool = True) -> list[Violation]:
+def violations_of_shares(holds: Sequence[Hold], *, kept: bool = True) -> list[Violation]:
     """All checks on the holds of one name that several may hold. Not *kept*: the store forgot what it gave out."""
     found = fences_out_of_order(holds)
     if kept:
@@ -145,10 +145,10 @@ def too_many(holds: Iterable[Hold]) -> list[Violation]:
         end = _relied_on_until(hold)
         beside = [other for _, other in inside]
         if end > hold.granted_at:
-            if beside and (hold.part is None or any(other.part is None for other in beside)):
+            if beside and (hold.share is None or any(other.share is None for other in beside)):
                 found.append(Violation("one held all of it, and was not alone", beside[0], hold))
-            elif hold.part is not None and _weight([*beside, hold]) > hold.part.slots:
-                found.append(Violation(f"{len(beside) + 1} held more than {hold.part.slots} slots", beside[0], hold))
+            elif hold.share is not None and _weight([*beside, hold]) > hold.share.slots:
+                found.append(Violation(f"{len(beside) + 1} held more than {hold.share.slots} slots", beside[0], hold))
             inside.append((end, hold))
     return found
 
@@ -159,7 +159,7 @@ def _relied_on_until(hold: Hold) -> float:
 
 
 def _weight(holds: Iterable[Hold]) -> int:
-    return sum(hold.part.weight for hold in holds if hold.part is not None)
+    return sum(hold.share.weight for hold in holds if hold.share is not None)
 
 
 def impossible(holds: Iterable[Hold]) -> list[Violation]:

@@ -73,7 +73,7 @@ class Cancelling(Kind):
     async def test_a_body_is_cancelled_when_its_lease_is_lost(self, world: World, asyncio_only: None) -> None:
         came_back = False
         with pytest.raises(LeaseLost):
-            async with world.client().lock(world.name(), ttl=max(0.3, world.store.shortest_ttl)) as lease:
+            async with world.client().lock(world.name(), ttl=world.kept) as lease:
                 await world.lose(lease)
                 await asyncio.sleep(STEP)
                 came_back = True

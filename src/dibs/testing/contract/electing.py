@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dibs.core.election import Election
-from dibs.core.term import Term
+from dibs.core.election.election import Election
+from dibs.core.election.term import Term
 from dibs.errors import LeaseLost, LossReason, NotAcquired
 from dibs.testing.contract.ownership import holds, is_free
 from dibs.testing.contract.suite import Kind
@@ -68,7 +68,7 @@ class Electing(Kind):
 
     async def test_a_place_stays_taken_until_the_work_has_stopped(self, world: World) -> None:
         name = world.name()
-        ours, theirs = candidate(world, name, ttl=0.5), candidate(world, name)
+        ours, theirs = candidate(world, name, ttl=world.kept), candidate(world, name)
         with pytest.raises(LeaseLost) as lost:
             async with ours.lead() as term:
                 ours.stop()

@@ -19,16 +19,13 @@ from dibs.testing.contract.world import STEP, World
 MANY = 40
 """Leases of one client."""
 
-KEPT = 0.7
-"""Seconds: a ttl that is short to wait for and long enough for a keeper on a busy machine."""
-
 
 class Keeping(Kind):
     """A lease is renewed for as long as it is held, and its holder is told when it is lost."""
 
     async def test_a_lease_is_kept_beyond_its_ttl_also_over_a_failed_renewal(self, world: World) -> None:
         client, name = world.client(), world.name()
-        ttl = max(KEPT, world.store.shortest_ttl)
+        ttl = world.kept
         for fault in (refuse, drop_request):
             world.wire(client).spoil("renew", fault)
         lease = await client.lock(name, ttl=ttl).acquire(timeout=0)
@@ -39,7 +36,7 @@ class Keeping(Kind):
 
     async def test_many_leases_are_renewed_in_few_requests(self, world: World) -> None:
         client = world.client()
-        ttl = max(KEPT, world.store.shortest_ttl)
+        ttl = world.kept
         leases = [await client.lock(world.name(), ttl=ttl).acquire(timeout=0) for _ in range(MANY)]
         began = world.now()
         await world.until(lambda: all_renewed_at(leases, began + 0.6 * ttl))
@@ -76,7 +73,7 @@ class Keeping(Kind):
     async def test_who_finds_its_grant_gone_is_told_and_takes_nothing_back(self, world: World) -> None:
         """Within one renewal: the record was deleted behind the holder."""
         client, name = world.client(), world.name()
-        lease = await client.lock(name, ttl=max(KEPT, world.store.shortest_ttl)).acquire(timeout=0)
+        lease = await client.lock(name, ttl=world.kept).acquire(timeout=0)
         reason = await world.lose(lease)
         assert await lease.lost.wait(lease.ttl)
         assert lease.lost_reason in {reason, LossReason.EXPIRED}
@@ -84,7 +81,7 @@ class Keeping(Kind):
 
     async def test_max_hold_ends_a_lease_and_says_so(self, world: World) -> None:
         client, name = world.client(), world.name()
-        ttl = max(0.3, world.store.shortest_ttl)
+        ttl = world.kept
         longest = 1.2 * ttl
         lease = await client.lock(name, ttl=ttl, max_hold=longest).acquire(timeout=0)
         assert lease.expires_in() <= longest

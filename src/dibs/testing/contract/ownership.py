@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.errors import LeaseLost, Misuse, NotAcquired
+from dibs.share import Share
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import Busy, Claim, Grant
 from dibs.testing.contract.suite import Kind, needs
@@ -142,6 +143,10 @@ class Ownership(Kind):
         assert await world.store.renew([ended], STEP) != [None]
         assert await holds(world, ended.name) is None
 
+    @needs(Ability.EXPIRY)
+    async def test_a_claim_does_not_hold_by_a_later_grant_of_its_token(self, world: World) -> None:
+        await an_old_claim_does_not_hold(world, None)
+
     async def test_renewals_are_answered_in_the_order_of_the_question(self, world: World) -> None:
         held = [await world.crashed(world.name(), 30) for _ in range(4)]
         await world.store.release(held[1].name, held[1].token, STEP)
@@ -171,3 +176,16 @@ async def holds(world: World, name: str) -> int | None:
 async def is_free(world: World, name: str) -> bool:
     """Whether nobody holds *name*."""
     return await holds(world, name) is None
+
+
+async def an_old_claim_does_not_hold(world: World, share: Share | None) -> None:
+    """An ask that the network delivers late grants its token anew, when the first grant is over."""
+    ask = world.ask(world.name(), ttl=world.short, share=share)
+    first = await world.store.grant(ask, STEP)
+    assert isinstance(first, Grant)
+    await world.until(lambda: is_free(world, ask.name))
+    again = await world.store.grant(ask._replace(ttl=30.0), STEP)
+    assert isinstance(again, Grant)
+    assert again.fence > first.fence
+    assert await world.store.renew([Claim(ask.name, ask.token, first.fence, 30.0)], STEP) != [None]
+    assert await holds(world, ask.name) == again.fence

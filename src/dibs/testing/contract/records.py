@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.errors import LossReason
 from dibs.holder import Record
 from dibs.stores.guarantees import Ability
-from dibs.stores.store import LONGEST_RECORD, Ask, Busy, Claim, Grant
+from dibs.stores.record_store import LONGEST_RECORD
+from dibs.stores.store import Ask, Busy, Claim, Grant
 from dibs.testing.contract.suite import Kind, needs
 from dibs.testing.contract.watched import Watched
 from dibs.testing.contract.world import STEP, World
@@ -22,23 +23,23 @@ class Records(Kind):
     async def test_a_name_without_a_record_is_granted(self, world: World) -> None:
         """Or refused, as by `grant`, while another holds it."""
         held = await begun(world, world.name())
-        busy = await world.store.grant_unless_recorded(world.ask(held.name), 0, STEP)
+        busy = await world.records.grant_unless_recorded(world.ask(held.name), 0, STEP)
         assert isinstance(busy, Busy)
         assert busy.holder is not None
         assert busy.holder.fence == held.fence
-        assert await world.store.record(held.name, STEP) is None
+        assert await world.records.record(held.name, STEP) is None
 
     @needs(Ability.RECORDS)
     async def test_a_record_answers_every_later_ask_and_is_what_was_written(self, world: World) -> None:
         held = await begun(world, world.name())
-        assert await world.store.finish(held, AWKWARD, KEEP, STEP) is None
+        assert await world.records.finish(held, AWKWARD, KEEP, STEP) is None
         for _ in range(2):
-            found = await world.store.grant_unless_recorded(world.ask(held.name), 0, STEP)
+            found = await world.records.grant_unless_recorded(world.ask(held.name), 0, STEP)
             assert isinstance(found, Record)
             assert found[:3] == (held.name, held.fence, AWKWARD)
             assert KEEP - 10 < found.expires_in <= KEEP + 0.01
         assert (await world.store.show(held.name, STEP)).holder is None
-        kept = await world.store.record(held.name, STEP)
+        kept = await world.records.record(held.name, STEP)
         assert kept is not None
         assert kept[:4] == found[:4]
 
@@ -55,8 +56,8 @@ class Records(Kind):
         first = await finished(world, world.name(), b"first")
         second = await begun(world, first.name, after=first.fence)
         assert second.fence > first.fence
-        assert await world.store.finish(second, b"second", KEEP, STEP) is None
-        found = await world.store.grant_unless_recorded(world.ask(first.name), first.fence, STEP)
+        assert await world.records.finish(second, b"second", KEEP, STEP) is None
+        found = await world.records.grant_unless_recorded(world.ask(first.name), first.fence, STEP)
         assert isinstance(found, Record)
         assert found[1:3] == (second.fence, b"second")
 
@@ -64,24 +65,24 @@ class Records(Kind):
     async def test_a_record_is_there_also_for_those_who_come_while_the_name_is_held_again(self, world: World) -> None:
         first = await finished(world, world.name())
         await begun(world, first.name, after=first.fence)
-        assert isinstance(await world.store.grant_unless_recorded(world.ask(first.name), 0, STEP), Record)
-        assert isinstance(await world.store.grant_unless_recorded(world.ask(first.name), first.fence, STEP), Busy)
+        assert isinstance(await world.records.grant_unless_recorded(world.ask(first.name), 0, STEP), Record)
+        assert isinstance(await world.records.grant_unless_recorded(world.ask(first.name), first.fence, STEP), Busy)
 
     @needs(Ability.RECORDS)
     async def test_an_ask_whose_answer_was_lost_is_granted_again(self, world: World) -> None:
         first = await finished(world, world.name())
         ask = world.ask(first.name)
-        once = await world.store.grant_unless_recorded(ask, first.fence, STEP)
-        assert await world.store.grant_unless_recorded(ask, first.fence, STEP) == once
+        once = await world.records.grant_unless_recorded(ask, first.fence, STEP)
+        assert await world.records.grant_unless_recorded(ask, first.fence, STEP) == once
 
     @needs(Ability.RECORDS)
     async def test_finishing_again_after_a_lost_answer_is_success(self, world: World) -> None:
         """Also when the name has been taken again meanwhile; but not for something else than what was written."""
         held = await finished(world, world.name(), b"done")
-        assert await world.store.finish(held, b"done", KEEP, STEP) is None
-        assert await world.store.finish(held, b"more", KEEP, STEP) is not None
+        assert await world.records.finish(held, b"done", KEEP, STEP) is None
+        assert await world.records.finish(held, b"more", KEEP, STEP) is not None
         await begun(world, held.name, after=held.fence)
-        assert await world.store.finish(held, b"done", KEEP, STEP) is None
+        assert await world.records.finish(held, b"done", KEEP, STEP) is None
 
     @needs(Ability.RECORDS)
     async def test_a_finisher_that_comes_late_is_refused(self, world: World) -> None:
@@ -89,13 +90,13 @@ class Records(Kind):
         late = await begun(world, world.name(), ttl=world.store.shortest_ttl)
         await world.sleep(late.ttl + 0.02)
         other = await begun(world, late.name)
-        assert await world.store.finish(late, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
-        assert await world.store.remember(late, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
-        assert await world.store.record(late.name, STEP) is None
+        assert await world.records.finish(late, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
+        assert await world.records.remember(late, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
+        assert await world.records.record(late.name, STEP) is None
         assert await world.store.renew([other], STEP) == [None]
-        assert await world.store.finish(other, b"other", KEEP, STEP) is None
-        assert await world.store.finish(late, b"late", KEEP, STEP) is not None
-        kept = await world.store.record(late.name, STEP)
+        assert await world.records.finish(other, b"other", KEEP, STEP) is None
+        assert await world.records.finish(late, b"late", KEEP, STEP) is not None
+        kept = await world.records.record(late.name, STEP)
         assert kept is not None
         assert kept[1:3] == (other.fence, b"other")
 
@@ -103,46 +104,46 @@ class Records(Kind):
     async def test_a_lease_that_ended_cannot_finish_even_if_nobody_came_after_it(self, world: World) -> None:
         ended = await begun(world, world.name(), ttl=world.store.shortest_ttl)
         await world.sleep(ended.ttl + 0.02)
-        assert await world.store.finish(ended, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
-        assert await world.store.record(ended.name, STEP) is None
+        assert await world.records.finish(ended, b"late", KEEP, STEP) in {LossReason.EXPIRED, LossReason.TAKEN}
+        assert await world.records.record(ended.name, STEP) is None
 
     @needs(Ability.RECORDS)
     async def test_the_fence_is_compared_besides_the_token(self, world: World) -> None:
         held = await begun(world, world.name())
         older = held._replace(fence=held.fence - 1)
-        assert await world.store.finish(older, b"older", KEEP, STEP) is not None
-        assert await world.store.record(held.name, STEP) is None
+        assert await world.records.finish(older, b"older", KEEP, STEP) is not None
+        assert await world.records.record(held.name, STEP) is None
         assert await world.store.renew([held], STEP) == [None]
 
     @needs(Ability.RECORDS)
     async def test_who_was_evicted_cannot_finish_and_is_told_why(self, world: World) -> None:
         held = await begun(world, world.name())
         assert await world.store.evict(held.name, held.fence, "", STEP)
-        assert await world.store.finish(held, b"done", KEEP, STEP) == LossReason.EVICTED
+        assert await world.records.finish(held, b"done", KEEP, STEP) == LossReason.EVICTED
 
     @needs(Ability.RECORDS)
     async def test_what_is_remembered_is_there_while_the_name_is_held(self, world: World) -> None:
         """It can be replaced by its writer, and outlives a release and a lease that ends."""
         held = await begun(world, world.name(), ttl=world.short)
-        assert await world.store.remember(held, b"begun", KEEP, STEP) is None
-        assert await world.store.remember(held, b"begun", KEEP, STEP) is None
-        assert isinstance(await world.store.grant_unless_recorded(world.ask(held.name), held.fence, STEP), Busy)
-        assert await world.store.remember(held, b"half", KEEP, STEP) is None
+        assert await world.records.remember(held, b"begun", KEEP, STEP) is None
+        assert await world.records.remember(held, b"begun", KEEP, STEP) is None
+        assert isinstance(await world.records.grant_unless_recorded(world.ask(held.name), held.fence, STEP), Busy)
+        assert await world.records.remember(held, b"half", KEEP, STEP) is None
         await world.sleep(held.ttl + 0.02)
-        found = await world.store.grant_unless_recorded(world.ask(held.name), 0, STEP)
+        found = await world.records.grant_unless_recorded(world.ask(held.name), 0, STEP)
         assert isinstance(found, Record)
         assert found[1:3] == (held.fence, b"half")
 
     @needs(Ability.RECORDS)
     async def test_a_record_is_kept_for_its_time_and_not_longer(self, world: World) -> None:
         held = await begun(world, world.name())
-        assert await world.store.finish(held, b"done", 0.15, STEP) is None
+        assert await world.records.finish(held, b"done", 0.15, STEP) is None
         written_at = world.now()
-        assert await world.store.record(held.name, STEP) is not None
+        assert await world.records.record(held.name, STEP) is not None
         await world.until(lambda: granted(world, held.name))
         assert world.now() - written_at > 0.1
-        assert await world.store.record(held.name, STEP) is None
-        assert held.name not in [record.name for record in await world.store.records("", 100, STEP)]
+        assert await world.records.record(held.name, STEP) is None
+        assert held.name not in [record.name for record in await world.records.records("", 100, STEP)]
 
     @needs(Ability.RECORDS)
     async def test_many_records_come_and_go(self, world: World) -> None:
@@ -150,18 +151,18 @@ class Records(Kind):
         kept, name = await finished(world, world.name()), world.name()
         for number in range(30):
             held = await begun(world, f"{name} {number}")
-            assert await world.store.finish(held, b"done", 0.001, STEP) is None
-        assert await world.store.record(kept.name, STEP) is not None
+            assert await world.records.finish(held, b"done", 0.001, STEP) is None
+        assert await world.records.record(kept.name, STEP) is not None
         assert (await begun(world, kept.name, after=kept.fence)).fence > kept.fence
 
     @needs(Ability.RECORDS)
     async def test_the_largest_record_comes_back_whole(self, world: World) -> None:
         data = b"\xff\x00" * (LONGEST_RECORD // 2)
         held = await finished(world, world.name(), data)
-        found = await world.store.grant_unless_recorded(world.ask(held.name), 0, STEP)
+        found = await world.records.grant_unless_recorded(world.ask(held.name), 0, STEP)
         assert isinstance(found, Record)
         assert found.data == data
-        empty = await world.store.record((await finished(world, world.name(), b"")).name, STEP)
+        empty = await world.records.record((await finished(world, world.name(), b"")).name, STEP)
         assert empty is not None
         assert empty.data == b""
 
@@ -174,31 +175,31 @@ class Records(Kind):
             await finished(world, name)
             await world.sleep(0.002)
         await finished(world, prefix.upper() + "/other")
-        found = await world.store.records(prefix + "/", 10, STEP)
+        found = await world.records.records(prefix + "/", 10, STEP)
         assert [record.name for record in found] == names[::-1]
-        assert [record.name for record in await world.store.records(prefix + "/", 2, STEP)] == names[:1:-1]
-        assert [record.name for record in await world.store.records(prefix + "/b*", 9, STEP)] == names[:1]
+        assert [record.name for record in await world.records.records(prefix + "/", 2, STEP)] == names[:1:-1]
+        assert [record.name for record in await world.records.records(prefix + "/b*", 9, STEP)] == names[:1]
 
     @needs(Ability.RECORDS)
     async def test_a_record_is_forgotten_if_it_is_the_one_that_was_named(self, world: World) -> None:
         held = await finished(world, world.name())
-        assert not await world.store.forget(held.name, held.fence - 1, STEP)
-        assert await world.store.forget(held.name, held.fence, STEP)
-        assert not await world.store.forget(held.name, held.fence, STEP)
-        assert await world.store.record(held.name, STEP) is None
+        assert not await world.records.forget(held.name, held.fence - 1, STEP)
+        assert await world.records.forget(held.name, held.fence, STEP)
+        assert not await world.records.forget(held.name, held.fence, STEP)
+        assert await world.records.record(held.name, STEP) is None
         await begun(world, held.name)
 
     @needs(Ability.RECORDS)
     async def test_finishing_wakes_who_waits_and_answers_it(self, world: World) -> None:
         held = await begun(world, world.name())
         ask = world.ask(held.name, queue=True)
-        busy = await world.store.grant_unless_recorded(ask, 0, STEP)
+        busy = await world.records.grant_unless_recorded(ask, 0, STEP)
         assert isinstance(busy, Busy)
         waiting = world.begin(lambda: world.store.wait(ask, busy, STEP))
         await world.sleep(0.01)
-        assert await world.store.finish(held, b"done", KEEP, STEP) is None
+        assert await world.records.finish(held, b"done", KEEP, STEP) is None
         await waiting.result()
-        assert isinstance(await world.store.grant_unless_recorded(ask, 0, STEP), Record)
+        assert isinstance(await world.records.grant_unless_recorded(ask, 0, STEP), Record)
         await world.store.release(ask.name, ask.token, STEP)
         assert (await world.store.show(held.name, STEP)).waiting == ()
 
@@ -236,14 +237,14 @@ class Records(Kind):
 def stepper(world: World, namespace: str = "default") -> Watched:
     """The store of one more client, for single steps."""
     client = world.client(namespace)
-    client.enter()
+    client._context.check_usable()
     return world.wire(client)
 
 
 async def begun(world: World, name: str, *, ttl: float = 30.0, after: int = 0) -> Claim:
     """A grant of *name*, which has no record after the fence *after*."""
     ask: Ask = world.ask(name, ttl=ttl)
-    answer = await world.store.grant_unless_recorded(ask, after, STEP)
+    answer = await world.records.grant_unless_recorded(ask, after, STEP)
     assert isinstance(answer, Grant), answer
     return Claim(name, ask.token, answer.fence, answer.ttl)
 
@@ -251,10 +252,10 @@ async def begun(world: World, name: str, *, ttl: float = 30.0, after: int = 0) -
 async def finished(world: World, name: str, data: bytes = b"done") -> Claim:
     """A grant of *name* that was finished."""
     claim = await begun(world, name)
-    assert await world.store.finish(claim, data, KEEP, STEP) is None
+    assert await world.records.finish(claim, data, KEEP, STEP) is None
     return claim
 
 
 async def granted(world: World, name: str) -> bool:
     """Take *name* if it has no record, and nobody holds it."""
-    return isinstance(await world.store.grant_unless_recorded(world.ask(name), 0, STEP), Grant)
+    return isinstance(await world.records.grant_unless_recorded(world.ask(name), 0, STEP), Grant)

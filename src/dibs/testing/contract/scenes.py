@@ -12,9 +12,9 @@ import pytest
 
 from dibs.runtime import Runtime, run
 from dibs.runtime.asyncio import AsyncioRuntime
-from dibs.runtime.scheduler import Scheduler
-from dibs.runtime.simulated import SimulatedRuntime
 from dibs.runtime.threads import ThreadRuntime
+from dibs.testing.simulation.runtime import SimulatedRuntime
+from dibs.testing.simulation.scheduler import Scheduler
 
 
 class Scene(Protocol):

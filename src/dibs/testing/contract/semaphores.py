@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.client import Client
 from dibs.errors import LeaseLost, Misuse, NotAcquired
-from dibs.part import SHARED, Part
+from dibs.share import SHARED, Share
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import Busy, Grant
 from dibs.testing.contract.sharing import holders_are, wait_in_line
@@ -28,7 +28,7 @@ class Semaphores(Kind):
             await theirs.semaphore(name, 3).acquire(timeout=0)
         assert refused.value.holder is not None
         assert refused.value.holder.fence in {lease.fence for lease in leases}
-        assert {holder.part for holder in (await world.store.show(name, STEP)).holders} == {"1 of 3 slots"}
+        assert {holder.share for holder in (await world.store.show(name, STEP)).holders} == {"1 of 3 slots"}
         await leases[1].release()
         lease = await theirs.semaphore(name, 3).acquire(timeout=0)
         assert lease.fence > max(lease.fence for lease in leases)
@@ -64,10 +64,10 @@ class Semaphores(Kind):
     @needs(Ability.ORDER)
     async def test_a_light_one_does_not_pass_a_heavy_one_that_came_first(self, world: World) -> None:
         name = world.name()
-        held = await world.crashed(name, 60, Part(2, 3))
-        heavy, light = world.ask(name, queue=True, part=Part(3, 3)), world.ask(name, queue=True, part=Part(1, 3))
+        held = await world.crashed(name, 60, Share(2, 3))
+        heavy, light = world.ask(name, queue=True, share=Share(3, 3)), world.ask(name, queue=True, share=Share(1, 3))
         assert isinstance(await world.store.grant(heavy, STEP), Busy)
-        for ask in (light, world.ask(name, part=Part(1, 3))):
+        for ask in (light, world.ask(name, share=Share(1, 3))):
             assert isinstance(await world.store.grant(ask, STEP), Busy)
         await world.store.release(name, held.token, STEP)
         assert isinstance(await world.store.grant(heavy, STEP), Grant)
@@ -80,12 +80,12 @@ class Semaphores(Kind):
     async def test_room_is_kept_for_the_first_in_line_for_a_moment(self, world: World) -> None:
         async def attempt() -> float:
             name = world.name()
-            held = [await world.crashed(name, 60, Part(1, 2)) for _ in range(2)]
-            first = world.ask(name, queue=True, part=Part(1, 2))
+            held = [await world.crashed(name, 60, Share(1, 2)) for _ in range(2)]
+            first = world.ask(name, queue=True, share=Share(1, 2))
             assert isinstance(await world.store.grant(first, STEP), Busy)
             began = world.now()
             await world.store.release(name, held[0].token, STEP)
-            barged = isinstance(await world.store.grant(world.ask(name, part=Part(1, 2)), STEP), Grant)
+            barged = isinstance(await world.store.grant(world.ask(name, share=Share(1, 2)), STEP), Grant)
             took = world.now() - began
             assert not barged or took > CLOSE, "an ask without a ticket took a slot that was let go for another"
             assert barged or isinstance(await world.store.grant(first, STEP), Grant)
@@ -96,8 +96,8 @@ class Semaphores(Kind):
     @needs(Ability.SEMAPHORE)
     async def test_a_first_in_line_that_is_gone_keeps_nobody_waiting_for_long(self, world: World) -> None:
         name, client = world.name(), world.client()
-        held = [await world.crashed(name, 60, Part(1, 2)) for _ in range(2)]
-        assert isinstance(await world.store.grant(world.ask(name, queue=True, part=Part(1, 2)), STEP), Busy)
+        held = [await world.crashed(name, 60, Share(1, 2)) for _ in range(2)]
+        assert isinstance(await world.store.grant(world.ask(name, queue=True, share=Share(1, 2)), STEP), Busy)
         alive = world.begin(client.semaphore(name, 2).acquire)
         await world.until(lambda: waiters_are(world, name, 2))
         await world.store.release(name, held[0].token, STEP)
@@ -106,8 +106,8 @@ class Semaphores(Kind):
     @needs(Ability.SEMAPHORE)
     async def test_a_waiter_that_gives_up_lets_the_next_have_the_room(self, world: World) -> None:
         name = world.name()
-        await world.crashed(name, 60, Part(2, 3))
-        heavy, light = world.ask(name, queue=True, part=Part(3, 3)), world.ask(name, queue=True, part=Part(1, 3))
+        await world.crashed(name, 60, Share(2, 3))
+        heavy, light = world.ask(name, queue=True, share=Share(3, 3)), world.ask(name, queue=True, share=Share(1, 3))
         assert isinstance(await world.store.grant(heavy, STEP), Busy)
         assert isinstance(await world.store.grant(light, STEP), Busy)
         await world.store.release(name, heavy.token, STEP)
@@ -117,8 +117,8 @@ class Semaphores(Kind):
     @needs(Ability.EXPIRY)
     async def test_the_slot_of_a_holder_that_is_gone_comes_back(self, world: World) -> None:
         name, client = world.name(), world.client()
-        await world.crashed(name, 60, Part(1, 2))
-        gone = await world.crashed(name, world.short, Part(1, 2))
+        await world.crashed(name, 60, Share(1, 2))
+        gone = await world.crashed(name, world.short, Share(1, 2))
         assert await client.semaphore(name, 2).try_acquire() is None
         lease = await client.semaphore(name, 2).acquire(timeout=STEP)
         assert lease.fence > gone.fence
@@ -140,12 +140,12 @@ class Semaphores(Kind):
     @needs(Ability.EXPIRY)
     async def test_a_slot_that_is_renewed_stays_taken(self, world: World) -> None:
         name = world.name()
-        held = [await world.crashed(name, world.short, Part(1, 2)) for _ in range(2)]
+        held = [await world.crashed(name, world.short, Share(1, 2)) for _ in range(2)]
         assert await world.store.renew([claim._replace(ttl=30) for claim in held], STEP) == [None, None]
         assert await world.store.renew(held, STEP) == [None, None], "a renewal never shortens"
         await world.sleep(1.5 * world.short)
         assert await holders_are(world, name, 2)
-        assert isinstance(await world.store.grant(world.ask(name, part=Part(1, 2)), STEP), Busy)
+        assert isinstance(await world.store.grant(world.ask(name, share=Share(1, 2)), STEP), Busy)
         assert isinstance(await world.store.grant(world.ask(name), STEP), Busy)
 
     @needs(Ability.SEMAPHORE)
@@ -260,7 +260,9 @@ class Semaphores(Kind):
     @needs(Ability.SEMAPHORE)
     @needs(Ability.SHARED)
     async def test_many_parts_are_renewed_together_with_whole_locks(self, world: World) -> None:
-        held = [await world.crashed(world.name(), 30, part) for part in (None, SHARED, Part(2, 3), None, Part(1, 1))]
+        held = [
+            await world.crashed(world.name(), 30, share) for share in (None, SHARED, Share(2, 3), None, Share(1, 1))
+        ]
         await world.store.release(held[2].name, held[2].token, STEP)
         answers = await world.store.renew(held, STEP)
         assert [answer is None for answer in answers] == [True, True, False, True, True]

@@ -9,11 +9,12 @@ import pytest
 from dibs.core.client import Client
 from dibs.core.lock import Lock
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired
-from dibs.part import SHARED
+from dibs.share import SHARED
 from dibs.stores.guarantees import Ability
 from dibs.stores.store import Busy, Grant
+from dibs.testing.contract.ownership import an_old_claim_does_not_hold
 from dibs.testing.contract.suite import Kind, needs
-from dibs.testing.contract.waiting import CLOSE, granted, waiters_are
+from dibs.testing.contract.waiting import CLOSE, granted, joined, waiters_are
 from dibs.testing.contract.world import STEP, Happening, World
 
 
@@ -27,8 +28,13 @@ class Sharing(Kind):
         assert len({lease.fence for lease in leases}) == 3
         state = await world.store.show(name, STEP)
         assert [holder.fence for holder in state.holders] == sorted(lease.fence for lease in leases)
-        assert {holder.part for holder in state.holders} == {"shared"}
+        assert {holder.share for holder in state.holders} == {"shared"}
         assert [holder.fence for holder in await world.client().holders(name)] == [h.fence for h in state.holders]
+
+    @needs(Ability.SHARED)
+    @needs(Ability.EXPIRY)
+    async def test_a_claim_of_a_share_does_not_hold_by_a_later_grant_of_its_token(self, world: World) -> None:
+        await an_old_claim_does_not_hold(world, SHARED)
 
     @needs(Ability.SHARED)
     async def test_nobody_gets_all_of_what_is_shared(self, world: World) -> None:
@@ -174,15 +180,15 @@ class Sharing(Kind):
         reader = await world.crashed(world.name(), 60, SHARED)
         dead = world.ask(reader.name, queue=True)  # a writer, which will not come
         assert isinstance(await world.store.grant(dead, STEP), Busy)
-        waits = world.ask(reader.name, queue=True, part=SHARED)
+        waits = world.ask(reader.name, queue=True, share=SHARED)
         assert isinstance(await world.store.grant(waits, STEP), Busy)
         await world.store.release(dead.name, dead.token, STEP)  # now there is room, for which nobody has asked yet
         assert isinstance(await world.store.grant(waits, STEP), Grant)
-        assert isinstance(await world.store.grant(world.ask(reader.name, part=SHARED), STEP), Grant)
+        assert isinstance(await world.store.grant(world.ask(reader.name, share=SHARED), STEP), Grant)
 
     @needs(Ability.SHARED)
     async def test_a_shared_grant_asked_for_again_is_the_same_grant(self, world: World) -> None:
-        ask = world.ask(world.name(), part=SHARED)
+        ask = world.ask(world.name(), share=SHARED)
         first, again = [await world.store.grant(ask, STEP) for _ in range(2)]
         assert isinstance(first, Grant)
         assert isinstance(again, Grant)
@@ -229,7 +235,7 @@ class Sharing(Kind):
             assert isinstance(await world.store.grant(first, STEP), Busy)
             began = world.now()
             await world.store.release(held.name, held.token, STEP)
-            barged = isinstance(await world.store.grant(world.ask(held.name, part=SHARED), STEP), Grant)
+            barged = isinstance(await world.store.grant(world.ask(held.name, share=SHARED), STEP), Grant)
             took = world.now() - began
             assert not barged or took > CLOSE, "a shared lock without a ticket took what was let go for another"
             assert barged or await granted(world, first)
@@ -256,7 +262,7 @@ async def wait_in_line(world: World, lock: Lock, who: str, order: list[str], lin
             order.append(who)
 
     waiter = world.begin(main)
-    await world.until(lambda: waiters_are(world, lock.name, line))
+    await world.until(lambda: joined(world, waiter, lock.name, line))
     return waiter
 
 

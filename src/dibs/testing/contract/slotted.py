@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.core.history import CRASHED, FAILED, OK, RUNNING
-from dibs.core.once import Once, Run
+from dibs.core.once.history import CRASHED, FAILED, OK, RUNNING
+from dibs.core.once.once import Once, Run
 from dibs.errors import Skipped, SkipReason, StoreUnavailable
 from dibs.stores.guarantees import Ability
 from dibs.testing.contract.ownership import holds, is_free
@@ -131,11 +131,11 @@ class Slotted(Kind):
     @needs(Ability.RECORDS)
     async def test_the_slot_is_that_of_the_stores_clock(self, world: World) -> None:
         name = world.name()
-        before = await world.store.time(name, STEP)
+        before = await world.records.time(name, STEP)
         async with world.client().once(name, every=3600) as run:
             assert await holds(world, name) == run.lease.fence
         [past] = await once(world, name).history()
-        after = await world.store.time(name, STEP)
+        after = await world.records.time(name, STEP)
         assert past.at is not None
         assert before - 3600 < past.at <= after
         assert past.at % 3600 == 0

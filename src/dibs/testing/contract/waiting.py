@@ -196,8 +196,15 @@ async def wait_in_line(world: World, name: str, place: int, served: list[int]) -
             served.append(place)
 
     waiter = world.begin(main)
-    await world.until(lambda: waiters_are(world, name, place + 1))
+    await world.until(lambda: joined(world, waiter, name, place + 1))
     return waiter
+
+
+async def joined(world: World, waiter: Happening[None], name: str, count: int) -> bool:
+    """Whether so many wait for *name* by the store; the error of *waiter* if it has given up."""
+    if waiter.over:
+        await waiter.result()
+    return await waiters_are(world, name, count)
 
 
 async def waiters_are(world: World, name: str, count: int) -> bool:

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record
-from dibs.ports.caller import Session
+from dibs.ports.db.session import Session
 from dibs.runtime import Runtime
+from dibs.stores.record_store import RecordStore, record_store
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 T = TypeVar("T")
@@ -44,12 +45,13 @@ def hang(runtime: Runtime) -> Fault:
     return wait
 
 
-class Watched(Store):
+class Watched(RecordStore):
     """Stands between a client and its store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.guarantees, self.shortest_ttl = store.guarantees, store.shortest_ttl  # type: ignore[misc]
+        self.guarantees = store.guarantees  # type: ignore[misc]
+        self.shortest_ttl, self.longest_ttl = store.shortest_ttl, store.longest_ttl  # type: ignore[misc]
         self.asked: Counter[str] = Counter()
         """How often each step was asked for, by its name."""
         self.budgets: list[tuple[str, float]] = []
@@ -101,40 +103,40 @@ class Watched(Store):
     async def grant_unless_recorded(self, ask: Ask, after: int, within: float) -> Grant | Busy | Record:
         """Pass it on."""
         return await self._do(
-            "grant_unless_recorded", lambda: self._store.grant_unless_recorded(ask, after, within), within
+            "grant_unless_recorded", lambda: record_store(self._store).grant_unless_recorded(ask, after, within), within
         )
 
     async def remember(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Pass it on."""
-        return await self._do("remember", lambda: self._store.remember(claim, data, keep, within), within)
+        return await self._do("remember", lambda: record_store(self._store).remember(claim, data, keep, within), within)
 
     async def finish(self, claim: Claim, data: bytes, keep: float, within: float) -> LossReason | None:
         """Pass it on."""
-        return await self._do("finish", lambda: self._store.finish(claim, data, keep, within), within)
+        return await self._do("finish", lambda: record_store(self._store).finish(claim, data, keep, within), within)
 
     async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
         """Pass it on."""
-        return await self._do("finish_on", lambda: self._store.finish_on(conn, claim, data, keep), 0)
+        return await self._do("finish_on", lambda: record_store(self._store).finish_on(conn, claim, data, keep), 0)
 
     async def record(self, name: str, within: float) -> Record | None:
         """Pass it on."""
-        return await self._do("record", lambda: self._store.record(name, within), within)
+        return await self._do("record", lambda: record_store(self._store).record(name, within), within)
 
     async def records(self, prefix: str, most: int, within: float) -> list[Record]:
         """Pass it on."""
-        return await self._do("records", lambda: self._store.records(prefix, most, within), within)
+        return await self._do("records", lambda: record_store(self._store).records(prefix, most, within), within)
 
     async def forget(self, name: str, fence: int, within: float) -> bool:
         """Pass it on."""
-        return await self._do("forget", lambda: self._store.forget(name, fence, within), within)
+        return await self._do("forget", lambda: record_store(self._store).forget(name, fence, within), within)
 
     async def time(self, name: str, within: float) -> float:
         """Pass it on."""
-        return await self._do("time", lambda: self._store.time(name, within), within)
+        return await self._do("time", lambda: record_store(self._store).time(name, within), within)
 
-    def crowded(self, name: str) -> bool:
+    def queue_at_once(self, name: str) -> bool:
         """Pass it on."""
-        return self._store.crowded(name)
+        return self._store.queue_at_once(name)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Pass it on."""

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
-from dibs.testing.proxy.faults import CutError, Direction, DropReply, End, Fault
+from dibs.testing.proxy.faults import CutError, Direction, End, Fault
 
 Address = tuple[str, int] | str
 """Host and port, or the path of a unix socket."""
@@ -44,8 +44,6 @@ class Connection:
 
     def __init__(self, client: socket.socket, server: Address, faults: Sequence[Fault]) -> None:
         self.faults = faults
-        self.losing: dict[DropReply, bool] = {}
-        """Faults that lose replies now; whether the reply has begun."""
         self._client, self._server, self._address = owned(client), owned(socket.socket(family(server))), server
         self._end: End = "fin"
         self.task = asyncio.create_task(self._serve())

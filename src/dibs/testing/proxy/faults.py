@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Self
-
-if TYPE_CHECKING:
-    from dibs.testing.proxy.connection import Flow
+from typing import Literal, Protocol, Self
 
 Direction = Literal["requests", "replies"]
 """What the client sends, or what the server sends."""
@@ -31,6 +29,21 @@ class CutError(Exception):
     def __init__(self, end: End) -> None:
         super().__init__(end)
         self.end: End = end
+
+
+class FlowOfBytes(Protocol):
+    """One direction of a connection, as a fault sees it."""
+
+    @property
+    def connection(self) -> object:
+        """The connection: the same object for both directions."""
+
+    @property
+    def direction(self) -> Direction:
+        """Which way the bytes go."""
+
+    async def send(self, data: bytes) -> None:
+        """Write *data* to the other side."""
 
 
 class Fault:
@@ -89,7 +102,7 @@ class Fault:
         """Seconds that bytes take longer."""
         return 0.0
 
-    async def act(self, flow: Flow, data: bytes) -> bytes | None:
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes | None:
         """What is left of *data*: nothing, a part, all. It is empty when that side has said all."""
         return data
 
@@ -124,7 +137,7 @@ class BlackHole(Fault):
         super().__init__()
         self._direction = direction
 
-    async def act(self, flow: Flow, data: bytes) -> bytes:
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes:
         """Hold the bytes: TCP loses none while a connection lives, so after the healing they arrive, late."""
         if flow.direction == self._direction:
             self._note()
@@ -139,7 +152,7 @@ class Chosen(Fault):
         super().__init__()
         self._direction, self._match, self._nth, self._times, self._seen = direction, match, nth, times, 0
 
-    def _meets(self, flow: Flow, data: bytes) -> bool:
+    def _meets(self, flow: FlowOfBytes, data: bytes) -> bool:
         if not data or flow.direction != self._direction or not self._matches(data):
             return False
         self._seen += 1
@@ -162,7 +175,7 @@ class Drop(Chosen):
         super().__init__(direction, match, nth, times)
         self._end = end
 
-    async def act(self, flow: Flow, data: bytes) -> bytes | None:
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes | None:
         """Lose what matches."""
         if not self._meets(flow, data):
             return data
@@ -175,22 +188,38 @@ class Drop(Chosen):
             raise CutError(self._end)
 
 
+class Hold(Chosen):
+    """What matches stays on the way until it is lifted, and so does what follows on the same connection."""
+
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes:
+        """Hold the bytes."""
+        if self._meets(flow, data):
+            self._note()
+            await self._over.wait()
+        return data
+
+
 class DropReply(Drop):
     """The server does what it is asked, and its answer is lost."""
 
-    async def act(self, flow: Flow, data: bytes) -> bytes | None:
+    def __init__(self, direction: Direction, match: Match | None, nth: int, times: int | None, end: End | None) -> None:
+        super().__init__(direction, match, nth, times, end)
+        self._losing: weakref.WeakKeyDictionary[object, bool] = weakref.WeakKeyDictionary()
+        """Connections whose reply is being lost, and whether that reply has begun."""
+
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes | None:
         """Let the request that matches pass, and lose all that the server says until the next request."""
-        losing = flow.connection.losing
+        connection = flow.connection
         if flow.direction == "requests":
             if self._meets(flow, data):
-                losing[self] = False
-            elif losing.get(self):  # its reply was lost: what comes now answers another request
-                del losing[self]
+                self._losing[connection] = False
+            elif self._losing.get(connection):  # its reply was lost: what comes now answers another request
+                del self._losing[connection]
             return data
-        if not data or self not in losing:
+        if not data or connection not in self._losing:
             return data
-        if not losing[self]:
-            losing[self] = True
+        if not self._losing[connection]:
+            self._losing[connection] = True
             self._lose()
         return None
 
@@ -210,7 +239,7 @@ class Split(Chosen):
         super().__init__(direction, match, nth, times)
         self._at, self._end = at, end
 
-    async def act(self, flow: Flow, data: bytes) -> bytes:
+    async def act(self, flow: FlowOfBytes, data: bytes) -> bytes:
         """Send the first part, then end, or hold the rest until the fault is lifted."""
         if len(data) <= self._at or not self._meets(flow, data):
             return data

@@ -107,6 +107,13 @@ class FaultProxy:
         """Accept connections and bytes, and pass none on in this direction. When it is lifted they arrive after all."""
         return self._set(kinds.BlackHole(direction))
 
+    def hold(self, direction: Direction, match: Match | None = None, *, nth: int = 1, times: int | None = 1) -> Fault:
+        """Keep what matches on the way until it is lifted, also if the client closes that connection meanwhile.
+
+        Other connections go on, so what is sent later overtakes it: as where a kernel sends again what was lost.
+        """
+        return self._set(kinds.Hold(direction, match, nth, times))
+
     def split(
         self,
         direction: Direction,

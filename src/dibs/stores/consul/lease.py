@@ -1,0 +1,252 @@
+"""How leases of Consul are kept: renewed together, handed over to another process, given back.
+
+A lease that leaves its client, since another process resumes or renews it, moves to a session of its own: the client's
+lives and dies with the client. Moving is one transaction, so nobody can come between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from enum import Enum
+
+from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
+from dibs.runtime import Runtime
+from dibs.stores.consul.grant import Taking
+from dibs.stores.consul.holdings import Holding, Holdings
+from dibs.stores.consul.keys import Naming
+from dibs.stores.consul.port.agent import Agent, Entry, Refused
+from dibs.stores.consul.sessions import ConsulSession, Sessions
+from dibs.stores.consul.txn import deleted, locked, packed, seconds, seen, unchanged, unlocked, unpacked
+from dibs.stores.consul.view import View
+from dibs.stores.store import Claim, settled
+
+TOGETHER = 31
+"""Leases that are looked at together, with two operations for each; a transaction of Consul has at most 64."""
+
+Answer = LossReason | StoreUnavailable | None
+
+
+class Moved(Enum):
+    """The key of a claim has another index: another process has it under a session of its own."""
+
+    MOVED = "moved"
+
+
+MOVED = Moved.MOVED
+
+
+class Keeping:
+    """The leases of one client, and those of others that it is told of."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        naming: Naming,
+        runtime: Runtime,
+        sessions: Sessions,
+        holdings: Holdings,
+        taking: Taking,
+    ) -> None:
+        self._agent, self._naming, self._runtime = agent, naming, runtime
+        self._sessions, self._holdings, self._taking = sessions, holdings, taking
+
+    # --- renewing ------------------------------------------------------------------------------------------
+
+    async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
+        """One request for each session, and one for 31 leases: a session can live without the key it had locked."""
+        answers: dict[int, Answer] = {}
+        ours: dict[ConsulSession, list[int]] = {}
+        for place, claim in enumerate(claims):
+            holding = self._holdings.get(claim.token)
+            known = holding is not None and (holding.name, holding.fence) == (claim.name, claim.fence)
+            if holding is not None and known and claim.ttl <= holding.session.ttl:
+                ours.setdefault(holding.session, []).append(place)
+            else:
+                answers[place] = await self._one(claim, until)
+        for session, places in ours.items():
+            found = await self._of_session(session, [claims[place] for place in places], until)
+            answers.update(zip(places, found, strict=True))
+        return settled([answers[place] for place in range(len(claims))])
+
+    async def _of_session(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[Answer]:
+        try:
+            if not await self._sessions.renew(session, until):
+                return [self._holdings.reason(claim.token) or LossReason.SESSION_ENDED for claim in claims]
+            parts = [claims[i : i + TOGETHER] for i in range(0, len(claims), TOGETHER)]
+        except StoreUnavailable as error:
+            return [error] * len(claims)
+        answers: list[Answer] = []
+        for part in parts:
+            try:
+                answers += await self._checked(session, part, until)
+            except StoreUnavailable as error:
+                answers += [error] * len(part)
+        return answers
+
+    async def _checked(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[Answer]:
+        """What their keys are now, and whose lock was broken: one answer tells both, so nobody waits for the reason."""
+        keys = [self._naming.keys(claim.name) for claim in claims]
+        ops = [seen(key) for each in keys for key in (each.held, each.evicted)]
+        answer = await self._agent.read([seen(session.key), *ops], until - self._runtime.now())
+        found = {entry.key: entry for entry in answer} if isinstance(answer, list) else {}
+        if session.key not in found:  # what we may not read looks as if it were not there
+            await self._refuse_blindness(session, until)
+        answers = [self._told(claim, View.of(each, found)) for claim, each in zip(claims, keys, strict=True)]
+        await self._clear(session, [found.get(each.held) for each in keys], until)
+        return [await self._one(claims[i], until) if told is MOVED else told for i, told in enumerate(answers)]
+
+    def _told(self, claim: Claim, found: View) -> Answer | Moved:
+        """What the keys say of *claim*; one that is another's, or not there, is a loss at once."""
+        held, holding = found.held_by(claim.token), self._holdings.get(claim.token)
+        if held is None:
+            return self._lost(claim.token, found)
+        if holding is None or held.modified != holding.index:
+            return MOVED
+        self._holdings.extend(holding, claim.ttl)
+        return None
+
+    async def _clear(self, session: ConsulSession, found: Sequence[Entry | None], until: float) -> None:
+        """Delete what somebody wrote over a key that our session has locked: it says of nobody that he holds it."""
+        for held in found:
+            if held is not None and held.session == session.id and not unpacked(held.value):
+                with contextlib.suppress(StoreUnavailable):
+                    ops = [unchanged(held.key, held.modified), deleted(held.key)]
+                    await self._agent.txn(ops, until - self._runtime.now())
+
+    async def _refuse_blindness(self, session: ConsulSession, until: float) -> None:
+        """Ask for what is refused, and not left out, if we may not see it."""
+        await self._agent.read([unchanged(session.key, session.stamp)], until - self._runtime.now())
+
+    async def _one(self, claim: Claim, until: float) -> Answer:
+        """One that no session of ours carries, or none that lives so long."""
+        try:
+            return await self._moved(claim, until)
+        except StoreUnavailable as error:
+            return error
+
+    async def _moved(self, claim: Claim, until: float) -> LossReason | None:
+        found = await self._taking.look(self._naming.keys(claim.name), until)
+        held = found.held_by(claim.token)
+        if held is None or found.fence != claim.fence:
+            return self._lost(claim.token, found)
+        if seconds(unpacked(held.value), "own") >= claim.ttl:
+            self._holdings.drop(claim.token)  # what we knew of it is not so any more
+            alive = await self._agent.renew_session(held.session, until - self._runtime.now())
+            return None if alive else LossReason.TAKEN
+        return None if await self._move(claim, held, until) else self._lost(claim.token, found)
+
+    def _lost(self, token: str, found: View) -> LossReason:
+        reason = self._holdings.reason(token)  # what was told once stays
+        if reason is None:
+            reason = LossReason.EVICTED if found.was_evicted(token) else LossReason.TAKEN
+        holding = self._holdings.get(token)
+        if holding is not None:
+            self._holdings.lose(holding, reason)
+        return reason
+
+    # --- handing over --------------------------------------------------------------------------------------
+
+    async def detach(self, claim: Claim, until: float) -> None:
+        """Let it live without this client."""
+        found = await self._taking.look(self._naming.keys(claim.name), until)
+        held = found.held_by(claim.token)
+        if held is None or not (unpacked(held.value).get("own") or await self._move(claim, held, until)):
+            self._lost(claim.token, found)
+
+    async def attach(self, claim: Claim, who: dict[str, object], until: float) -> None:
+        """Let it live with this client, which is *who* is shown as its holder."""
+        keys = self._naming.keys(claim.name)
+        session = await self._sessions.ready(claim.ttl, until)
+        found = await self._taking.look(keys, until)
+        held = found.held_by(claim.token)
+        if held is None:
+            return  # the next renewal says so
+        facts = unpacked(held.value)
+        value = packed(**{**facts, **who, "own": 0, "delay": session.delay})
+        index = await self._relock(held, session.id, value, until)
+        if index is None:
+            return
+        self._holdings.drop(claim.token)
+        self._holdings.add(Holding(claim.name, claim.token, keys, session, claim.fence, index), claim.ttl)
+        await self.end_own(held, until)
+
+    async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
+        """Let *held* have a session of its own."""
+        own = await self._sessions.own(claim.ttl, until)
+        value = packed(**{**unpacked(held.value), "own": claim.ttl})
+        try:
+            moved = await self._relock(held, own, value, until) is not None
+        except StoreUnavailable as error:
+            if not isinstance(error, OutcomeUnknown):
+                await self._agent.destroy_session(own, until - self._runtime.now())
+            raise
+        if moved:
+            self._holdings.drop(claim.token)
+        else:
+            await self._agent.destroy_session(own, until - self._runtime.now())
+        return moved
+
+    async def _relock(self, held: Entry, session: str, value: bytes, until: float) -> int | None:
+        """Pass the lock on *held* from its session to *session*; None if it has changed."""
+        ops = [unchanged(held.key, held.modified), unlocked(held.key, held.session), locked(held.key, session, value)]
+        answer = await self._agent.txn(ops, until - self._runtime.now())
+        return None if isinstance(answer, Refused) else answer[-1].modified
+
+    # --- giving back ---------------------------------------------------------------------------------------
+
+    async def release(self, name: str, token: str, until: float) -> LossReason | None:
+        """Give back whatever *token* has; None if that was the lock."""
+        holding = self._holdings.get(token)
+        refused = await self._give_back(holding, until) if holding is not None else None
+        if holding is not None and refused is None:
+            self._holdings.drop(token)
+            return None
+        attempt = self._taking.get(token)
+        if attempt is not None:
+            return await self._taking.give_up(attempt, until)
+        try:
+            return await self._release_other(name, token, until)
+        except StoreUnavailable:
+            if refused is None or not refused.says_absent(0):
+                raise
+            self._holdings.drop(token)
+            return LossReason.TAKEN  # the first answer counts, whatever becomes of the question why
+
+    async def give_up(self, holding: Holding) -> bool:
+        """Give back one whose ttl is over; tell whether it is gone."""
+        try:
+            await self._give_back(holding, self._runtime.now() + 1.0)
+        except StoreUnavailable:
+            return False
+        return True  # or it was gone, or has moved
+
+    async def _give_back(self, holding: Holding, until: float) -> Refused | None:
+        ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
+        answer = await self._agent.txn(ops, until - self._runtime.now(), ordering_key=holding.token)
+        return answer if isinstance(answer, Refused) else None
+
+    async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
+        """Whose grant we do not know, or whose key has changed."""
+        found = await self._taking.look(self._naming.keys(name), until)
+        held, reason = found.held_by(token), LossReason.TAKEN
+        if held is None:
+            known = self._holdings.drop(token)
+            reason = LossReason.EVICTED if found.was_evicted(token) else reason
+            if known is not None:
+                await self._clear(known.session, [found.held], until)
+            if known is not None and known.session.ended:
+                reason = LossReason.SESSION_ENDED
+            return self._holdings.reason(token) or reason
+        ops = [unchanged(held.key, held.modified), deleted(held.key)]
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+            raise StoreUnavailable(str(self._agent), f"the lock {name!r} changed while it was given back; try again")
+        self._holdings.drop(token)
+        await self.end_own(held, until)
+        return None
+
+    async def end_own(self, held: Entry, until: float) -> None:
+        """End the session that *held* had for itself, if it had one; else that ends after its ttl."""
+        if unpacked(held.value).get("own"):
+            with contextlib.suppress(StoreUnavailable):
+                await self._agent.destroy_session(held.session, until - self._runtime.now())

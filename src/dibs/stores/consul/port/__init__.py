@@ -1,0 +1,1 @@
+"""How the Consul store reaches its agent: `agent`, on `dibs.ports.http`."""

@@ -1,0 +1,187 @@
+"""The sessions of one client: one for each ttl, which carries all its leases of that ttl.
+
+Consul promises that a session lives for its ttl after a renewal, and lets it live for twice that. A lease counts from
+its own ask, so a session has a little more than the ttl of its leases, and is renewed before a grant if its last
+renewal is older than that little: as a rule a grant costs no renewal.
+
+Each session has a key, and every grant checks the index of that key, its *stamp*. Whoever wants to be sure that
+something that was sent will never be carried out writes the key: what carries the older stamp is refused from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+
+from dibs.errors import StoreUnavailable
+from dibs.holder import here
+from dibs.runtime import Event, Runtime
+from dibs.stores.consul.keys import Naming
+from dibs.stores.consul.options import ConsulOptions
+from dibs.stores.consul.port.agent import Agent, Entry, Op, Refused
+from dibs.stores.consul.txn import locked, packed
+
+MORE = 1 / 8
+"""The part of a lease's ttl that its session lives longer."""
+
+CLOSING = 1.0
+"""Seconds for ending all sessions."""
+
+
+class ConsulSession:
+    """One of them."""
+
+    __slots__ = ("delay", "ended", "id", "key", "sent_at", "stamp", "ttl")
+
+    def __init__(self, session: str, ttl: float, delay: float, key: str, sent_at: float) -> None:
+        self.id, self.ttl, self.delay, self.key = session, ttl, delay, key
+        self.sent_at = sent_at  # when the last renewal was sent that was confirmed
+        self.stamp = 0
+        self.ended = False
+
+
+class Making:
+    """A session that is being made, and those who wait for it."""
+
+    __slots__ = ("done", "error", "session")
+
+    def __init__(self, done: Event) -> None:
+        self.done = done
+        self.session: ConsulSession | None = None
+        self.error: Exception | None = None
+
+
+class Sessions:
+    """Makes them, renews them and ends them."""
+
+    def __init__(self, agent: Agent, naming: Naming, runtime: Runtime, options: ConsulOptions) -> None:
+        self._agent, self._naming, self._runtime, self._options = agent, naming, runtime, options
+        self.on_end: Callable[[ConsulSession], None] = lambda _: None
+        """Called when one has ended at the server before we ended it."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Have none: at the start, and in a forked child."""
+        self._mutex = self._runtime.mutex()
+        self._ready: dict[float, ConsulSession] = {}
+        self._making: dict[float, Making] = {}
+
+    async def ready(self, ttl: float, until: float) -> ConsulSession:
+        """The session for leases of *ttl*, alive for so long from now."""
+        while True:
+            session = self._ready.get(ttl) or await self._made(ttl, until)
+            if await self._is_fresh(session, until):
+                return session
+
+    async def renew(self, session: ConsulSession, until: float) -> bool:
+        """Let it live for its ttl from now; False if it has ended."""
+        sent_at = self._runtime.now()
+        if not await self._agent.renew_session(session.id, until - sent_at):
+            self._end(session)
+            return False
+        session.sent_at = max(session.sent_at, sent_at)
+        return True
+
+    async def restamp(self, session: ConsulSession, until: float, *ops: Op) -> list[Entry] | Refused | None:
+        """Void whatever was sent with this session and not carried out so far, and do *ops*; None if it has ended.
+
+        Doing *ops* twice has to be the same as once.
+        """
+        stamp = locked(session.key, session.id, packed(token=self._runtime.token()))
+        answer = await self._agent.txn([stamp, *ops], until - self._runtime.now(), again=True)
+        if isinstance(answer, Refused):
+            if not answer.by_session:
+                return answer
+            self._end(session)
+            return None
+        session.stamp = max(session.stamp, answer[0].modified)
+        return answer[1:]
+
+    async def own(self, ttl: float, until: float) -> str:
+        """A session for one lease alone, which whoever has that lease renews."""
+        return await self._agent.create_session(self._wanted(ttl, ttl), until - self._runtime.now())
+
+    async def close(self) -> None:
+        """End them, and with them whatever they still have locked."""
+        until = self._runtime.now() + CLOSING
+        for making in list(self._making.values()):
+            await making.done.wait(max(0.0, until - self._runtime.now()))
+        sessions, self._ready = list(self._ready.values()), {}
+        for session in sessions:
+            session.ended = True
+            try:
+                await self._agent.destroy_session(session.id, max(0.01, until - self._runtime.now()))
+            except StoreUnavailable:
+                return  # they end by themselves
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    async def _is_fresh(self, session: ConsulSession, until: float) -> bool:
+        if session.ended:
+            return False
+        if self._runtime.now() - session.sent_at <= MORE * session.ttl:
+            return True
+        return await self.renew(session, until)
+
+    async def _made(self, ttl: float, until: float) -> ConsulSession:
+        """Make one, beside the caller: if that is cancelled, the session is there for whoever comes next."""
+        with self._mutex:
+            ready, making = self._ready.get(ttl), self._making.get(ttl)
+            if ready is not None:
+                return ready
+            if making is None:
+                mine = making = Making(self._runtime.event())
+                self._runtime.spawn(lambda: self._make(ttl, until, mine), "dibs session")
+                self._making[ttl] = mine  # not before: if it cannot be started, the next one tries again
+        if not await making.done.wait(max(0.0, until - self._runtime.now())):
+            raise StoreUnavailable(str(self._agent), "it has made no session in time")
+        if making.session is None:
+            assert making.error is not None
+            raise making.error
+        return making.session
+
+    async def _make(self, ttl: float, until: float, making: Making) -> None:
+        try:
+            making.session = await self._new(ttl, until)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            making.error = error
+        finally:
+            with self._mutex:  # together: between them somebody would make a second one
+                self._making.pop(ttl, None)
+                if making.session is not None:
+                    self._ready[ttl] = making.session
+            making.done.set()
+
+    async def _new(self, ttl: float, until: float) -> ConsulSession:
+        sent_at, more = self._runtime.now(), (1 + MORE) * ttl
+        made = await self._agent.create_session(self._wanted(ttl, more), until - sent_at)
+        session = ConsulSession(made, ttl, self._options.delay_of(ttl), self._naming.client(made), sent_at)
+        try:
+            if await self.restamp(session, until) is None:
+                raise StoreUnavailable(str(self._agent), "a session ended right after it was made")
+        except StoreUnavailable:  # perhaps we may not write its key: then it is of no use to anybody
+            with contextlib.suppress(StoreUnavailable):
+                await self._agent.destroy_session(made, max(0.01, until - self._runtime.now()))
+            raise
+        return session
+
+    def _end(self, session: ConsulSession) -> None:
+        with self._mutex:
+            if session.ended:
+                return
+            session.ended = True
+            if self._ready.get(session.ttl) is session:
+                del self._ready[session.ttl]
+        self.on_end(session)
+
+    def _wanted(self, ttl: float, lives: float) -> dict[str, object]:
+        """What a session is asked for with. No health check ends it: a node that is slow to answer is not dead."""
+        who = here(self._runtime.pid(), "", "")
+        return {
+            "Name": f"dibs: {who.user} on {who.host} pid {who.pid}",
+            "TTL": f"{math.ceil(max(lives, self._options.min_ttl) * 1000)}ms",
+            "LockDelay": f"{math.ceil(self._options.delay_of(ttl) * 1000)}ms",
+            "Behavior": "delete",
+            "NodeChecks": [],
+        }

@@ -1,0 +1,201 @@
+"""Grants leases from Consul: a key that is locked for a session, and one transaction for each step.
+
+How a lock is taken is in `grant`, how it is kept in `lease`, what carries it in `sessions`, and
+what stands in which key in `keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+from dibs.errors import LossReason, Misuse
+from dibs.holder import Holder, LockState, here
+from dibs.ports.http.source import HttpSource, from_url
+from dibs.runtime import Runtime
+from dibs.stores.consul.grant import Taking
+from dibs.stores.consul.holdings import Holding, Holdings
+from dibs.stores.consul.keys import Naming
+from dibs.stores.consul.lease import Keeping
+from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, options_from, token_from
+from dibs.stores.consul.port.agent import Agent, Refused, wall_clock
+from dibs.stores.consul.sessions import Sessions
+from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
+from dibs.stores.consul.view import broken_tokens, by_name, view
+from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
+from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+
+ROOT = "dibs"
+"""What all keys begin with, unless the URL has a path."""
+
+NO_SESSION = "00000000-0000-0000-0000-000000000000"
+"""Locks nothing: an ask with it is refused, and the refusal says whether a lock-delay runs."""
+
+REMEMBERED = 20
+"""The number of broken grants that are remembered for each name, so that their holders can be told."""
+
+CLOSED = "the session of the last holder ended, and Consul keeps the lock closed for its lock-delay"
+
+
+def open_url(url: str, namespace: str, runtime: Runtime) -> ConsulStore:
+    """``consul://host1:8500,host2/root`` and ``consuls://``, with TLS."""
+    source, found, path = from_url(url, kind="consul", port=8500, tls=url.lower().startswith("consuls:"), ours=NAMES)
+    root = path.strip("/") or ROOT
+    if source.user:
+        raise Misuse(f"{source}: write the token of Consul after a colon, as in consul://:TOKEN@host")
+    if "//" in root:
+        raise Misuse(f"{source}: the path is the prefix of the keys, and has no empty part")
+    return ConsulStore(source, root, namespace, runtime, options_from(found))
+
+
+class ConsulStore(Store):
+    """Grants for the sessions of Consul; see docs/stores/consul.md."""
+
+    longest_ttl: ClassVar[float] = LONGEST_TTL
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        name="consul",
+        good_for="locks over many machines, where Consul runs already; consensus decides who holds them",
+        fence="the index of the transaction that granted it, in Consul's log; falls only if a datacenter is built anew "
+        "from an old snapshot",
+        wake="a blocking query on the ticket before its own",
+        order="arrival; after 0.5 s in which the first does not take what is free, whoever asks",
+        freed="after 9/8 of the ttl, or up to twice that, as Consul ends sessions; then after the lock-delay, which is "
+        "half of the ttl unless the URL says otherwise",
+        waiter_crash=Bound(
+            2.0,
+            "The next one takes the lock after half a second; `dibs show` names the dead one until its session ends.",
+        ),
+        client_pause=Promise(Effect.FENCED, "The session ends by the leader's clock, and another gets the lock."),
+        client_crash=Promise(
+            Effect.FREED, "After the ttl, or up to about twice that, as Consul ends sessions; then the lock-delay runs."
+        ),
+        server_restart=Promise(
+            Effect.KEPT, "A majority remembers; a new leader counts all ttls anew. A dev agent forgets everything."
+        ),
+        failover=Promise(
+            Effect.KEPT,
+            "The new leader has every grant, and counts all ttls anew. A lock-delay that was running is forgotten.",
+        ),
+        partition=Promise(Effect.FREED, "The holder is told in time; a minority grants nothing."),
+        clock_jump=Promise(Effect.KEPT, "Consul's timers run on clocks that do not jump."),
+        cannot=MappingProxyType(
+            {
+                Ability.PUNCTUAL: "Consul lets a session live for up to twice its ttl, and longer after an election; "
+                "only what a living client dropped ends on time",
+                Ability.SHARED: "one key is the lock, and one session has it; take etcd://, zookeeper:// or redis://",
+                Ability.SEMAPHORE: "one key is the lock, and one session has it; take etcd://, zookeeper:// or redis://",
+                Ability.RECORDS: "Consul's store is for small things that change rarely, and is no place for results; "
+                "take redis:// or postgresql://",
+            }
+        ),
+    )
+
+    def __init__(self, source: HttpSource, root: str, namespace: str, runtime: Runtime, options: ConsulOptions) -> None:
+        self._runtime, self._namespace = runtime, namespace
+        self._naming = Naming(root, namespace)
+        self._agent = Agent(source, runtime, token_from(source.password), options.datacenter)
+        self._sessions = Sessions(self._agent, self._naming, runtime, options)
+        self._holdings = Holdings(runtime, self._give_up)
+        self._taking = Taking(self._agent, self._naming, runtime, self._sessions, self._holdings)
+        self._keeping = Keeping(self._agent, self._naming, runtime, self._sessions, self._holdings, self._taking)
+        self._sessions.on_end = self._holdings.lose_all_of
+        self.shortest_ttl = options.min_ttl  # type: ignore[misc] # the server's, which differs
+
+    async def grant(self, ask: Ask, within: float) -> Grant | Busy:
+        """One transaction; two where somebody else holds it."""
+        return await self._taking.grant(ask, self._runtime.now() + within)
+
+    async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
+        """One request for each session, and one for 64 leases."""
+        return await self._keeping.renew(claims, self._runtime.now() + within)
+
+    async def release(self, name: str, token: str, within: float) -> LossReason | None:
+        """One transaction."""
+        return await self._keeping.release(name, token, self._runtime.now() + within)
+
+    async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
+        """A blocking query."""
+        await self._taking.wait(ask, within)
+
+    def queue_at_once(self, name: str) -> bool:
+        """Whether the last that asked had to wait."""
+        return self._taking.queue_at_once(name)
+
+    async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
+        """Look who holds it, then delete the key if it is still the same."""
+        until, keys = self._runtime.now() + within, self._naming.keys(name)
+        found = await self._taking.look(keys, until)
+        holder, held = found.holder(name), found.held
+        if holder is None or held is None or holder.fence != fence:
+            return False
+        who = here(self._runtime.pid(), name, "")
+        by = f"{who.user} on {who.host} pid {who.pid}"
+        before = broken_tokens(found.evicted)[: REMEMBERED - 1]  # they may not have asked by now
+        note = packed(token=found.token, fence=fence, reason=reason, by=by, at=wall_clock(), before=before)
+        ops = [unchanged(held.key, held.modified), deleted(held.key), written(keys.evicted, note)]
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+            return False
+        await self._keeping.end_own(held, until)
+        return True
+
+    async def holders(self, prefix: str, within: float) -> list[Holder]:
+        """Read all keys of those names."""
+        until = self._runtime.now() + within
+        entries = await self._agent.read([seen(self._naming.under(prefix))], within)
+        found = by_name([] if isinstance(entries, Refused) else entries, self._naming.name)
+        views = {name: view(self._naming.keys(name), group) for name, group in found.items()}
+        stuck = {name: await self._taking.stuck(each, until) for name, each in views.items()}
+        holders = [views[name].holder(name, stuck[name]) for name in sorted(views)]
+        return [holder for holder in holders if holder is not None]
+
+    async def show(self, name: str, within: float) -> LockState:
+        """Read all its keys; whether a lock-delay runs is found out by asking for the lock in vain."""
+        until, keys = self._runtime.now() + within, self._naming.keys(name)
+        found, closed = await self._taking.look(keys, until), False
+        if found.is_free:
+            answer = await self._agent.txn([locked(keys.held, NO_SESSION, b"")], until - self._runtime.now())
+            closed = isinstance(answer, Refused) and answer.by_delay
+        return found.state(name, (CLOSED,) if closed else (), await self._taking.stuck(found, until))
+
+    async def attach(self, claim: Claim, note: str, within: float) -> None:
+        """Move it to a session of ours."""
+        who = here(self._runtime.pid(), claim.name, note)
+        facts = {"host": who.host, "pid": who.pid, "user": who.user, "note": note}
+        await self._keeping.attach(claim, facts, self._runtime.now() + within)
+
+    async def detach(self, claim: Claim, within: float) -> None:
+        """Move it to a session of its own."""
+        await self._keeping.detach(claim, self._runtime.now() + within)
+
+    def compare(self, claim: Claim) -> dict[str, dict[str, object]]:
+        """An operation of a transaction: the key of the lock is as this grant has it."""
+        holding = self._holdings.get(claim.token)
+        if holding is None:
+            raise Misuse(
+                f"the lease on {claim.name!r} has moved to a session of its own: client.resume() it here first"
+            )
+        return unchanged(holding.keys.held, holding.index)
+
+    def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
+        """Tell *call* when a session turns out to have ended."""
+        self._holdings.tell = call
+
+    async def close(self) -> None:
+        """Leave all lines, end our sessions, and close the connections."""
+        await self._holdings.close()
+        await self._taking.close()
+        await self._sessions.close()
+        await self._agent.close()
+
+    def forked(self) -> None:
+        """Forget the parent's sessions, and what they hold."""
+        self._agent.forked()
+        for part in (self._sessions, self._holdings, self._taking):
+            part.begin()
+
+    def __repr__(self) -> str:
+        return f"{self._agent}, namespace {self._namespace!r}"
+
+    async def _give_up(self, holding: Holding) -> bool:
+        return await self._keeping.give_up(holding)

@@ -1,0 +1,123 @@
+"""What Consul knows of one name, read in one step: who holds it, who waits, who broke it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from dibs.holder import Eviction, Holder, LockState, Person, eviction_of
+from dibs.stores.consul.keys import Keys
+from dibs.stores.consul.port.agent import Entry, wall_clock
+from dibs.stores.consul.txn import unpacked
+
+
+class View(NamedTuple):
+    """The keys of one name, as they were at one moment."""
+
+    held: Entry | None
+    """It may exist without a session: another program's client leaves it so."""
+    last: Entry | None
+    waits: Entry | None
+    evicted: Entry | None
+    line: tuple[Entry, ...]
+    """In the order of arrival."""
+
+    @classmethod
+    def of(cls, keys: Keys, found: Mapping[str, Entry], line: Iterable[Entry] = ()) -> Self:
+        """What was *found* of one name."""
+        held, last, waits, evicted = map(found.get, (keys.held, keys.last, keys.waits, keys.evicted))
+        return cls(held, last, waits, evicted, tuple(line))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds it."""
+        return self.held is None or not self.held.session
+
+    @property
+    def fence(self) -> int:
+        """The last fence given out: the index that wrote the last grant, also after that grant's end."""
+        return self.last.modified if self.last is not None else 0
+
+    @property
+    def token(self) -> str:
+        """Whose grant holds; empty if none does, or if it is not one of ours."""
+        return unpacked(self.held.value).get("token", "") if self.held is not None and self.held.session else ""
+
+    def held_by(self, token: str) -> Entry | None:
+        """The key, if *token* holds it."""
+        return self.held if self.token == token else None
+
+    def ahead_of(self, token: str) -> Sequence[Entry]:
+        """The tickets that come before that of *token*; all, if it has none."""
+        for place, ticket in enumerate(self.line):
+            if ticket.key.rpartition("/")[2] == token:
+                return self.line[:place]
+        return self.line
+
+    def ticket_of(self, token: str) -> int:
+        """The index of its ticket; 0 if it has none."""
+        return next((ticket.modified for ticket in self.line if ticket.key.rpartition("/")[2] == token), 0)
+
+    def was_evicted(self, token: str) -> bool:
+        """Whether the grant of *token* is among the last that were broken."""
+        return self.evicted is not None and token in broken_tokens(self.evicted)
+
+    @property
+    def foreign(self) -> str:
+        """The session of another program that has locked the key; empty if none has."""
+        return self.held.session if self.held is not None and self.held.session and not self.token else ""
+
+    def holder(self, name: str, stuck: str = "") -> Holder | None:
+        """Who holds it; *stuck* says why that does not end by itself."""
+        held = self.held
+        if held is None or not held.session:
+            return None
+        ours = self.last is not None and self.token and unpacked(self.last.value).get("token") == self.token
+        return person(name, held, self.fence if ours else held.modified, stuck)
+
+    def state(self, name: str, remarks: tuple[str, ...], stuck: str = "") -> LockState:
+        """All of it."""
+        waiting = tuple(person(name, ticket, 0) for ticket in self.line)
+        return LockState(name, self.fence, self.holder(name, stuck), waiting, self._eviction(), remarks)
+
+    def _eviction(self) -> Eviction | None:
+        return eviction_of(unpacked(self.evicted.value)) if self.evicted is not None else None
+
+
+def view(keys: Keys, entries: Iterable[Entry]) -> View:
+    """The view of the name that has *keys*, among *entries* of one read."""
+    found = {entry.key: entry for entry in entries if entry.key.startswith(keys.all)}
+    line = sorted((entry for key, entry in found.items() if key.startswith(keys.line)), key=lambda entry: entry.created)
+    return View.of(keys, found, line)
+
+
+FOREIGN = "not a lock of dibs: another program locked the key with a session of its own"
+
+ENDLESS = (
+    "its session {} has no ttl, so nothing ends it; if nobody holds the lock, destroy the session, or remove the lock "
+    "with dibs break"
+)
+
+
+def person(name: str, entry: Entry, fence: int, stuck: str = "") -> Holder:
+    """Who locked *entry*, by its value; *stuck* says why that does not end by itself."""
+    who = Person.read(unpacked(entry.value)) or Person("unknown", 0, "unknown", FOREIGN, wall_clock())
+    note = "; ".join(filter(None, (who.note, stuck)))
+    return Holder(name, fence, who.host, who.pid, who.user, note, who.since, None)
+
+
+def broken_tokens(evicted: Entry | None) -> list[str]:
+    """Whose grants of one name were broken last, the newest first."""
+    facts = unpacked(evicted.value) if evicted is not None else {}
+    before = facts.get("before", [])
+    return [facts["token"], *before] if facts and isinstance(before, list) else []
+
+
+def by_name(entries: Iterable[Entry], name_of: Callable[[str], str | None]) -> dict[str, list[Entry]]:
+    """The entries of each name."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        name = name_of(entry.key)
+        if name is not None:
+            groups.setdefault(name, []).append(entry)
+    return groups

@@ -1,0 +1,1 @@
+"""How the etcd store reaches its servers: `gateway`, on `dibs.ports.http`."""

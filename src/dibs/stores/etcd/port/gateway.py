@@ -1,0 +1,225 @@
+"""Calls of etcd's JSON gateway: who we are, what its errors mean, and streams with errors inside.
+
+The gateway speaks gRPC to etcd and tells its status codes in JSON. A refusal is certain: what was asked did not happen.
+What a server says when it has no leader, or when its leader took too long, says nothing of what became of the request;
+every request of ours may be sent again, so it goes to the next server.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple, Self
+
+from dibs.errors import OutcomeUnknown, StoreUnavailable
+from dibs.ports.http.client import Http
+from dibs.ports.http.message import Answer, Headers, Request, json_body
+from dibs.ports.http.server import Stream
+from dibs.ports.http.source import HttpSource
+from dibs.runtime import Runtime
+
+Json = dict[str, Any]
+
+wall_clock = time.time
+"""What a person's watch says; only ever shown, since etcd tells nobody the time."""
+
+
+class Code(IntEnum):
+    """The status codes of gRPC that are told apart here."""
+
+    UNKNOWN = 2
+    INVALID = 3
+    DEADLINE = 4
+    NOT_FOUND = 5
+    DENIED = 7
+    EXHAUSTED = 8
+    EXISTS = 9  # FailedPrecondition, by its number
+    COMPACTED = 11  # OutOfRange, by its number
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+UNCERTAIN: set[int] = {Code.UNKNOWN, Code.DEADLINE, Code.INTERNAL, Code.UNAVAILABLE}
+"""What the server says when it does not know either."""
+
+NO_TOKEN = ("invalid auth token", "auth store is old", "user name is empty")
+"""What etcd says of a token that it does not take (any more); the last of them, when there is none."""
+
+TOO_MANY = "too many operations in txn request"
+"""What etcd says of a transaction that is larger than its --max-txn-ops."""
+
+WHAT_TO_DO: dict[int, str] = {
+    Code.DENIED: "the user needs a role with read and write access to the prefix dibs/",
+    Code.EXHAUSTED: "compact and defragment the database, then disarm the alarm with etcdctl",
+}
+
+
+class Refused(StoreUnavailable):
+    """etcd answered, and did not do it."""
+
+    def __init__(self, store: str, problem: str, code: int) -> None:
+        super().__init__(store, problem)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str, int]]:
+        return type(self), (self.store, self.problem, self.code)
+
+
+class Error(NamedTuple):
+    """An error as the gateway tells it."""
+
+    code: int
+    message: str
+
+
+class Etcd:
+    """The servers of one cluster."""
+
+    def __init__(self, source: HttpSource, runtime: Runtime) -> None:
+        self._http = Http(source, runtime, _cannot_serve)
+        self._source, self._now = source, runtime.now
+        self._auth: Headers = ()
+
+    async def call(self, method: str, body: Json, within: float, ordering_key: str = "") -> Json:
+        """Call *method*, such as ``kv/txn``; what it does must be the same if it is done twice. See `Http.request`.
+
+        If an answer to the same was lost before, there is ``"repeated": True`` in this one.
+        """
+        until = self._now() + within
+        if self._source.user and not self._auth:
+            await self._log_in(until)
+        data = json_body(body)
+        answer, error = await self._ask(method, data, until, ordering_key)
+        if error is not None and self._source.user and _is_about_the_token(error):
+            await self._log_in(until)
+            answer, error = await self._ask(method, data, until, ordering_key)
+        if error is not None:
+            raise _refused(answer.server, error)
+        return _body(answer)
+
+    def unanswered(self, ordering_key: str) -> bool:
+        """Whether a request with *ordering_key* may still be carried out, after all that came later."""
+        return self._http.unanswered(ordering_key)
+
+    def forget(self, ordering_key: str) -> None:
+        """Drop what is known of *ordering_key*: its last request was sent."""
+        self._http.forget(ordering_key)
+
+    async def watch(self, key: str, revision: int, within: float, *, end: str = "", puts: bool = False) -> Watch:
+        """Watch *key*, base64 as the gateway takes it, from *revision* on: for its end, and for *puts* if so wished.
+
+        With *end*, watch all keys from *key* to before that.
+        """
+        until = self._now() + within
+        if self._source.user and not self._auth:
+            await self._log_in(until)
+        what: Json = {"key": key, "start_revision": str(revision)}
+        what |= ({"range_end": end} if end else {}) | ({} if puts else {"filters": ["NOPUT"]})
+        # Without a leader nothing is ever seen, and etcd ends the stream if it is asked to.
+        headers = (*self._auth, ("Grpc-Metadata-hasleader", "true"))
+        request = Request("POST", "/v3/watch", json_body({"create_request": what}), headers)
+        return Watch(await self._http.stream(request, until - self._now()))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+    def forked(self) -> None:
+        """Forget the parent's connections."""
+        self._http.forked()
+
+    def __str__(self) -> str:
+        return str(self._http)
+
+    async def _ask(self, method: str, data: bytes, until: float, ordering_key: str) -> tuple[Answer, Error | None]:
+        request = Request("POST", f"/v3/{method}", data, self._auth)
+        answer = await self._http.request(request, until - self._now(), again=True, ordering_key=ordering_key)
+        return answer, _error(answer)
+
+    async def _log_in(self, until: float) -> None:
+        body = {"name": self._source.user, "password": self._source.password}
+        request = Request("POST", "/v3/auth/authenticate", json_body(body))
+        answer = await self._http.request(request, until - self._now(), again=True)
+        error = _error(answer)
+        if error is None:
+            self._auth = (("Authorization", str(_body(answer)["token"])),)
+        elif "authentication is not enabled" in error.message:
+            self._auth = (("Authorization", ""),)  # a cluster that will get users later: then it refuses, and we ask
+        else:
+            raise _refused(answer.server, error)
+
+
+class Watch:
+    """A key that is watched, or several."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def told(self, within: float) -> set[str] | None:
+        """Wait until something happened, or the watch is over; None if nothing did *within* seconds.
+
+        Returns the keys that have ended: none of them, if it was something else.
+        """
+        while (line := await self._stream.line(within)) is not None:
+            told = json.loads(line)
+            if "error" in told:
+                raise StoreUnavailable(self._stream.server, f"the watch ended: {told['error'].get('message', told)}")
+            result = told.get("result", {})
+            events = result.get("events", [])
+            if events or result.get("canceled"):
+                return {event["kv"]["key"] for event in events if event.get("type") == "DELETE"}
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> Literal[False]:
+        self._stream.close()
+        return False
+
+
+def _cannot_serve(answer: Answer) -> StoreUnavailable | None:
+    """Another server may be able to do what this one could not."""
+    if answer.status == 200:
+        return None
+    error = _error(answer)
+    if error is None:
+        text = f"HTTP {answer.status}: {answer.body[:200].decode(errors='replace').strip()}"
+        if 400 <= answer.status < 500:
+            return StoreUnavailable(answer.server, f"{text}; it does not serve etcd's JSON gateway, under /v3/")
+        return OutcomeUnknown(answer.server, text)
+    return OutcomeUnknown(answer.server, error.message) if error.code in UNCERTAIN else None
+
+
+def _error(answer: Answer) -> Error | None:
+    """The error that etcd tells in *answer*: a keepalive has its errors inside a stream, with the status 200."""
+    if answer.status == 200 and not answer.body.startswith(b'{"error"'):
+        return None
+    told = answer.json()
+    if not isinstance(told, dict) or "error" not in told:
+        return None
+    inner = told["error"] if isinstance(told["error"], dict) else told
+    code = inner.get("grpc_code") or inner.get("code") or Code.UNKNOWN
+    return Error(int(code), str(inner.get("message") or told["error"]))
+
+
+def _body(answer: Answer) -> Json:
+    told = answer.json()
+    if not isinstance(told, dict):
+        raise OutcomeUnknown(answer.server, f"it answered with {answer.body[:200]!r}, which is no answer of etcd")
+    return {**told, "repeated": True} if answer.repeated else told
+
+
+def _is_about_the_token(error: Error) -> bool:
+    return error.code == Code.UNAUTHENTICATED or any(text in error.message for text in NO_TOKEN)
+
+
+def _refused(server: str, error: Error) -> StoreUnavailable:
+    if error.code in UNCERTAIN:
+        return OutcomeUnknown(server, error.message)
+    advice = WHAT_TO_DO.get(error.code)
+    if TOO_MANY in error.message:
+        advice = "start the servers with --max-txn-ops of 8 or more"
+    return Refused(server, error.message + (f"; {advice}" if advice else ""), error.code)

@@ -1,0 +1,81 @@
+"""What there is to see at etcd: who holds which names, who waits, who broke a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dibs.holder import Holder, LockState
+from dibs.runtime import Runtime
+from dibs.stores.etcd import requests, values
+from dibs.stores.etcd.keep import LeaseKeeper
+from dibs.stores.etcd.keys import Naming
+from dibs.stores.etcd.port.gateway import Code, Etcd, Json, Refused
+from dibs.stores.etcd.queue import standing
+from dibs.stores.etcd.requests import Pair
+
+FORGETS = "etcd keeps nothing of a grant that is over: the last fence may have been a higher one"
+
+
+class View:
+    """One namespace of a cluster, to look at."""
+
+    def __init__(self, etcd: Etcd, naming: Naming, keep: LeaseKeeper, runtime: Runtime) -> None:
+        self._etcd, self._naming, self._keep, self._runtime = etcd, naming, keep, runtime
+
+    async def holders(self, prefix: str, until: float) -> list[Holder]:
+        """Read the keys, page by page, all as they were at one moment; of each name the first in its line hold it."""
+        lines: dict[str, list[Pair]] = {}
+        for pair in await self._all_with(prefix, until):
+            attempt = self._naming.attempt(pair.key)
+            if attempt is not None:
+                lines.setdefault(attempt.name, []).append(pair)
+        by_age = {name: sorted(line, key=lambda pair: pair.created) for name, line in sorted(lines.items())}
+        held = [(name, pair) for name, line in by_age.items() for pair in standing(line, self._naming).inside]
+        left = await self._expiries((pair for _, pair in held), until)
+        return [self._person(name, pair, pair.created, left[pair.lease]) for name, pair in held]
+
+    async def show(self, name: str, until: float) -> LockState:
+        """One transaction, and a question for the lease of each holder."""
+        keys = self._naming.keys(name)
+        pairs, noted = await self._keep.read([requests.everybody(keys), requests.get(keys.evicted)], until)
+        line = standing(pairs, self._naming)
+        record = values.read_evicted(noted[0].value) if noted else None
+        eviction = record.eviction if record else None
+        broken = eviction.fence if eviction else 0
+        left = await self._expiries(line.inside, until)
+        holders = tuple(self._person(name, pair, pair.created, left[pair.lease]) for pair in line.inside)
+        waiting = tuple(self._person(name, pair, 0, None) for pair in line.behind)
+        if not holders:
+            return LockState(name, broken, None, (), eviction)
+        sharing = holders if holders[0].share else ()
+        remarks, last = (FORGETS,) if sharing else (), max(holders[-1].fence, broken)
+        return LockState(name, last, holders[0], waiting, eviction, remarks, sharing)
+
+    def _person(self, name: str, pair: Pair, fence: int, expires_in: float | None) -> Holder:
+        return values.holder(name, fence, pair, expires_in, self._naming.share(pair.key))
+
+    async def _all_with(self, prefix: str, until: float) -> list[Pair]:
+        begin, end = self._naming.folder(prefix)
+        found: list[Pair] = []
+        revision, more = 0, True
+        while more:
+            try:
+                answer = await self._range(requests.page(begin, end, revision), until)
+            except Refused as error:
+                if error.code != Code.COMPACTED or not found:
+                    raise
+                return await self._all_with(prefix, until)  # that moment is not known any more: all anew
+            found += requests.pairs(answer)
+            revision, more = revision or requests.revision(answer), bool(answer.get("more"))
+            begin = requests.after(found[-1].key) if found else end
+        return found
+
+    async def _range(self, request: Json, until: float) -> Json:
+        return await self._etcd.call("kv/range", request, until - self._runtime.now())
+
+    async def _expiries(self, pairs: Iterable[Pair], until: float) -> dict[int, float | None]:
+        """By their leases, in how many seconds what they hold ends; a key without a lease does not."""
+        left: dict[int, float | None] = {0: None}
+        for lease in {pair.lease for pair in pairs} - {0}:
+            left[lease] = await self._keep.leases.left(lease, until - self._runtime.now())
+        return left

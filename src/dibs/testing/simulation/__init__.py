@@ -1,0 +1,1 @@
+"""A simulated machine: `scheduler` owns time, order and chance, `runtime` is one process on it."""
