@@ -127,10 +127,11 @@ def test_a_block_that_was_lost_runs_to_its_end_and_then_says_so(client: dibs.Cli
 
 def test_a_thousand_leases_cost_one_thread_and_no_file(client: dibs.Client) -> None:
     client.lock("warm").acquire().release()
+    gc.collect()  # what another test has left may have files open
     threads, files = threading.active_count(), open_files()
     leases = [client.lock(f"lock {n}").acquire(timeout=0) for n in range(1000)]
     assert threading.active_count() <= threads + 1
-    assert open_files() == files
+    assert open_files() <= files
     for lease in leases:
         lease.release()
     assert client.holders() == []
@@ -145,7 +146,7 @@ def test_closing_ends_the_keeper_and_the_files(tmp_path: Path) -> None:
             assert threading.active_count() == threads + 1
         assert not any(lease.lost for lease in leases)
         until(lambda: threading.active_count() == threads)
-    assert open_files() == files
+    assert open_files() <= files
 
 
 def test_a_client_that_is_dropped_ends_its_keeper(url: str) -> None:

@@ -84,7 +84,7 @@ def test_a_signal_handler_that_takes_a_lock_never_waits_for_itself(
             came.append(frame)
             for each in (client, other):
                 try:
-                    with each.lock("b", ttl=60, timeout=0.2).guarded(GUARD) as lease:
+                    with each.lock("b", ttl=60, timeout=20).guarded(GUARD) as lease:
                         lease.renew()
                 except (dibs.StoreUnavailable, dibs.Misuse) as refused:
                     went.append(str(refused))
@@ -106,4 +106,4 @@ def test_a_signal_handler_that_takes_a_lock_never_waits_for_itself(
         for name in ("a", "b", "taken"):
             other.lock(name).acquire(timeout=20).release()
     assert len(came) > 20
-    assert all("a signal handler cannot" in text for text in went)
+    assert [text for text in went if "a signal handler cannot" not in text] == []

@@ -19,6 +19,8 @@ from dibs.errors import Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.ports.http.client import Http
 from dibs.ports.http.message import Answer, Request
 from dibs.ports.http.source import Endpoint, HttpSource, Tls
+from dibs.ports.http.wire_async import AsyncDial
+from dibs.ports.http.wire_blocking import BlockingDial
 from dibs.runtime import Runtime, run
 from dibs.runtime.asyncio import AsyncioRuntime
 from dibs.runtime.threads import ThreadRuntime
@@ -150,6 +152,21 @@ def test_one_request_after_the_other_uses_one_connection(site: Site, scene: Scen
             assert answer.headers["content-length"] == str(len(answer.body))
         assert site.connections == 1
         await http.close()
+
+    scene(main)
+
+
+def test_a_process_that_stood_still_hears_what_came_meanwhile(scene: Scene) -> None:
+    async def main(runtime: Runtime) -> None:
+        dial = BlockingDial(None, runtime.now) if isinstance(runtime, ThreadRuntime) else AsyncDial(None, runtime.now)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            wire = await dial(Endpoint(*listener.getsockname()), runtime.now() + 5)
+            server, _ = listener.accept()
+        with server:
+            await wire.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", runtime.now() + 5)
+            server.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await wire.hear(runtime.now() - 1)
+            wire.close()
 
     scene(main)
 

@@ -40,14 +40,13 @@ class AsyncRound(Asker):
         self._event.set()
 
     async def next(self, until: float) -> NodeAnswer | None:
-        """Wait for the first answer."""
-        while not self.answers:
+        """Wait for the first answer. A loop that stood still reads what has come before it gives up."""
+        left = 1.0
+        while not self.answers and left > 0:
             left = until - self._now()
-            if left <= 0:
-                return None
             self._event.clear()
-            await self._event.wait(left)
-        return self.answers.popleft()
+            await self._event.wait(max(0.0, left))
+        return self.answers.popleft() if self.answers else None
 
     def end(self, *, keep: str = "") -> None:
         """Ignore what is still to come; there is one connection to each node, so the next round has the same ones."""

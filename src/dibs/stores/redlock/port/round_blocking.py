@@ -115,14 +115,12 @@ class BlockingRound(Asker):
         return self.read(until)
 
     def read(self, until: float) -> NodeAnswer | None:
-        """What `next` does, as a plain function."""
-        answers = self.answers
-        while not answers:
+        """What `next` does, as a plain function. A process that stood still reads what has come before it gives up."""
+        answers, left = self.answers, 1.0
+        while not answers and left > 0:
             left = until - self._now()
-            if left <= 0:
-                return None
-            self._channel_set.listen(left)
-        return answers.popleft()
+            self._channel_set.listen(max(0.0, left))
+        return answers.popleft() if answers else None
 
     def end(self, *, keep: str = "") -> None:
         """Leave the channel set to the next round."""
