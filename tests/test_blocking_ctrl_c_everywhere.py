@@ -238,7 +238,7 @@ def interrupted(story: Story, stage: Stage, at: int) -> tuple[str, BaseException
 def remains(stage: Stage) -> list[str]:
     """What is not as it was before."""
     core = stage.client._core
-    held = [lease for lease in core._context.held.leases() if lease.lost.can_happen]
+    held = [lease for lease in core._context.held.leases() if lease.lost._can_happen]
     found = [repr(what) for what in (held, core._context.open_blocks._blocks, core._context.waiters._queues) if what]
     for text in stage.texts:
         with suppress(dibs.LeaseLost):

@@ -43,65 +43,13 @@ PAIRS: dict[type, type] = {
 IN_THREADS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 """What the language calls differently."""
 
-INSIDE = {
-    client.Client: {"store", "runtime", "take_over"},
-    lock.Lock: {
-        *("ttl", "timeout", "note", "max_hold", "on_lost", "share"),
-        *("abandon", "take", "try_take", "take_or_recall", "open", "undo", "leaving", "noted", "refuse_second_block"),
-        "renamed",
-    },
-    guarded.Guarded: {"abandon"},
-    lease.Lease: {
-        "ref",
-        "owner",
-        "failures",
-        "handed_over",
-        "claim",
-        "held_by",
-        "arm",
-        "disarm",
-        "leave",
-        "give_up",
-        "tell",
-        "end",
-        "abandon",
-    },
-    loss.Loss: {
-        *("reason", "can_happen", "is_open", "deadline", "happen", "settle", "found", "extend", "left_to_hold"),
-        *("when_over", "forget", "watch"),
-    },
-    election.Election: {"stopped", "stopped_within", "campaign", "won", "left", "abandon"},
-    leading.Leading: {"abandon"},
-    term.Term: {"lease", "begin", "end", "learn"},
-    leaders.Leaders: set(),
-    once.Once: {"again", "abandon"},
-    once.Run: set(),
-    several.Locks: {"timeout", "abandon", "take", "try_take", "open", "undo"},
-    several.Leases: {"abandon"},
-    several.LossOfAny: set(),
-    call.Call: {
-        "begin",
-        "replay",
-        "is_done",
-        "drop",
-        "success",
-        "failure",
-        "check_same",
-        "check_holder",
-        "marked",
-        "committed",
-    },
-    idempotent.Idempotent: {"abandon", "called", "filled", "returned"},
-}
-"""What the parts of the core use of each other: public there, and no part of the API."""
-
 SPECIAL = {"__bool__", "__call__", "__reduce__", "__repr__", "__getitem__", "__iter__", "__len__", *IN_THREADS}
 
 
 def api(core: type) -> set[str]:
     """What users may call on a class of the core."""
     public = {name for name in {*dir(core), *inspect.get_annotations(core)} if not name.startswith("_")}
-    return (public | (SPECIAL & vars(core).keys())) - INSIDE[core]
+    return public | (SPECIAL & vars(core).keys())
 
 
 METHODS = [(face, core, name) for face, core in PAIRS.items() for name in sorted(api(core))]
@@ -159,13 +107,6 @@ def _tool(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.mark.parametrize("core", PAIRS.values(), ids=lambda value: value.__name__)
-def test_what_is_inside_is_there(core: type) -> None:
-    slots = {slot for kind in core.__mro__ for slot in getattr(kind, "__slots__", ())}
-    own = {*dir(core), *slots, *inspect.get_annotations(core)}
-    assert own >= INSIDE[core]
 
 
 @pytest.mark.parametrize("face", PAIRS, ids=lambda value: value.__name__)

@@ -397,7 +397,7 @@ async def hang(name, token, within):
     time.sleep(within)
     raise dibs.OutcomeUnknown("loud", "it hangs")
 
-loud._core.store.release = hang
+loud._core._store.release = hang
 leases = [loud.lock(f"{n}").acquire() for n in range(10)]
 print("the end")
 """

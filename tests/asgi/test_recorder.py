@@ -133,7 +133,7 @@ async def test_a_cancel_after_the_answer_does_not_undo_it() -> None:
 async def test_a_send_that_is_cut_off_while_it_records_is_made_up_for() -> None:
     """An application that does not wait for its last part to be sent has answered all the same."""
     _, client, store = await opened()
-    wire = store._context.store = Watched(store.store)
+    wire = store._context.store = Watched(store._store)
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(step: Callable[[], Awaitable[Any]], within: float) -> Any:
@@ -246,7 +246,7 @@ async def test_an_answer_whose_lease_is_lost_is_not_sent() -> None:
         await store.evict(holder.name, fence=holder.fence)
         return await step()
 
-    wire = store._context.store = Watched(store.store)
+    wire = store._context.store = Watched(store._store)
     client.door._app = application
     response = await client.post()
     assert (response.status, response.complete) == (409, True)
@@ -258,7 +258,7 @@ async def test_a_long_answer_whose_lease_is_lost_ends_in_the_middle() -> None:
     _, client, store = await opened(longest_response=5)
     application = Application()
     application.parts = [b"x" * 10, b"y"]
-    wire = store._context.store = Watched(store.store)
+    wire = store._context.store = Watched(store._store)
 
     async def evicted(step: Any, within: float) -> Any:
         [holder] = await store.holders()
@@ -275,7 +275,7 @@ async def test_a_long_answer_whose_lease_is_lost_ends_in_the_middle() -> None:
 async def test_an_answer_that_could_not_be_recorded_is_sent() -> None:
     """The work was done, and its caller is better told so."""
     application, client, store = await opened(ttl=0.2)
-    wire = store._context.store = Watched(store.store)
+    wire = store._context.store = Watched(store._store)
     wire.spoil_every("finish", refuse)
     response = await client.post()
     assert (response.status, response.body, response.complete) == (201, b'{"id":1}', True)
@@ -339,7 +339,7 @@ async def test_a_server_that_says_that_the_client_has_gone_undoes_nothing() -> N
 async def test_a_send_that_is_cut_off_while_it_finds_the_lease_lost_sends_nothing() -> None:
     """The application goes on as if it had answered, and it has not."""
     _, client, store = await opened()
-    wire = store._context.store = Watched(store.store)
+    wire = store._context.store = Watched(store._store)
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def evicted(step: Callable[[], Awaitable[Any]], within: float) -> Any:
@@ -389,6 +389,6 @@ async def test_an_answer_that_comes_as_the_application_is_cancelled_for_its_lost
     await entered.wait()
     [lease] = store._context.held.leases()
     go_on.set()
-    lease.lost.happen(LossReason.EVICTED)
+    lease.lost._happen(LossReason.EVICTED)
     response = await request
     assert (response.status, response.complete) == (409, True)

@@ -89,8 +89,8 @@ def assert_refused(client: Client, call: Callable[[], object], wrong: object) ->
     """`Misuse`, nothing sent, and a sentence that names the value, or as much of it as helps."""
     with pytest.raises(Misuse) as refused:
         call()
-    assert isinstance(client.store, Untouchable)
-    assert client.store.touched == []
+    assert isinstance(client._store, Untouchable)
+    assert client._store.touched == []
     said = str(refused.value)
     assert len(said.split()) >= 4, f"not a sentence: {said}"
     assert len(said) < 400

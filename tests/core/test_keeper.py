@@ -42,20 +42,20 @@ class TestKeeper(CoreTests):
         for fault in (refuse, drop_reply):
             wire.spoil("renew", fault)
         lease = await client.lock(world.name(), ttl=world.kept).acquire(timeout=0)
-        end = lease.lost.deadline
+        end = lease.lost._deadline
         await world.until(lambda: asked(world, "renew", 3))
         await world.sleep(0.05)
         assert not lease.lost
-        assert lease.lost.deadline > end
+        assert lease.lost._deadline > end
 
     async def test_a_renewal_whose_answer_was_lost_does_not_extend_the_holders_time(self, world: World) -> None:
         client = world.client()
         lease = await client.lock(world.name(), ttl=20).acquire(timeout=0)
-        before = lease.lost.deadline
+        before = lease.lost._deadline
         world.wire(client).spoil("renew", drop_reply)
         with pytest.raises(StoreUnavailable):
             await lease.renew()
-        assert lease.lost.deadline == before
+        assert lease.lost._deadline == before
         assert not lease.lost
 
     async def test_a_release_that_nobody_heard_is_repeated_until_it_is_heard(self, world: World) -> None:
@@ -241,9 +241,9 @@ class TestKeeperInVirtualTime(CoreTests):
         slow = world.begin(lease.renew)
         await world.sleep(1.0)
         await lease.renew()
-        deadline = lease.lost.deadline
+        deadline = lease.lost._deadline
         await slow.result()
-        assert lease.lost.deadline >= deadline
+        assert lease.lost._deadline >= deadline
 
     async def test_a_short_lease_that_comes_while_the_keeper_naps_for_a_long_one_is_kept(self, world: World) -> None:
         """What is due sooner wakes the keeper."""
@@ -263,7 +263,7 @@ def test_what_ended_while_the_machine_slept_is_told_at_the_next_look() -> None:
     client = Client(open_store("memory:slept", "default", runtime), runtime)
     lease = run(client.lock("name", ttl=600, on_lost="flag").acquire(timeout=0))
     told = threading.Event()
-    lease.lost.when_over(told.set)
+    lease.lost._when_over(told.set)
     until(lambda: client._context.keeper._napping_until > 0, "the keeper naps")
     slept[0] = 3600.0
     assert told.wait(30)

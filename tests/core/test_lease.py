@@ -107,7 +107,7 @@ class TestLease(CoreTests):
 
         async def lost_meanwhile(step: Any, within: float) -> None:
             await step()
-            lease.lost.happen(LossReason.EVICTED)
+            lease.lost._happen(LossReason.EVICTED)
 
         world.wire(client).spoil("detach", lost_meanwhile)
         with pytest.raises(LeaseLost, match="evicted"):

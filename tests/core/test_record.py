@@ -26,7 +26,7 @@ class TestRecording(CoreTests):
     async def test_a_record_answers_and_nothing_is_held(self, world: World) -> None:
         client, name = world.client(), world.name()
         await finish(client._context, await taken(client, name), b"done", KEEP)
-        found = await client.lock(name).take_or_recall(0, 0)
+        found = await client.lock(name)._take_or_recall(0, 0)
         assert isinstance(found, Record)
         assert found.data == b"done"
         assert await is_free(world, name)
@@ -35,7 +35,7 @@ class TestRecording(CoreTests):
     async def test_who_waits_gets_the_record_when_the_holder_finishes(self, world: World) -> None:
         first, second, name = world.client(), world.client(), world.name()
         lease = await taken(first, name)
-        waiting = world.begin(lambda: second.lock(name).take_or_recall(0, None))
+        waiting = world.begin(lambda: second.lock(name)._take_or_recall(0, None))
         await world.until(lambda: someone_waits(first, name))
         await finish(first._context, lease, b"done", KEEP)
         found = await waiting.result()
@@ -47,7 +47,7 @@ class TestRecording(CoreTests):
         lease = await taken(first, name)
         for timeout in (0, 0.05):
             with pytest.raises(NotAcquired) as refused:
-                await second.lock(name).take_or_recall(0, timeout)
+                await second.lock(name)._take_or_recall(0, timeout)
             assert refused.value.holder is not None
             assert refused.value.holder.fence == lease.fence
 
@@ -161,8 +161,8 @@ def test_a_list_has_a_bound(most: int) -> None:
 
 def test_a_store_that_keeps_no_records_says_which_do() -> None:
     client = untouchable()
-    declared = client.store.guarantees._replace(cannot={Ability.RECORDS: "take redis:"})
-    client.store.guarantees = declared  # type: ignore[misc]
+    declared = client._store.guarantees._replace(cannot={Ability.RECORDS: "take redis:"})
+    client._store.guarantees = declared  # type: ignore[misc]
     for ask in (client.record("a"), client.records(), client.forget_record("a", fence=1)):
         with pytest.raises(NotSupported, match="keeps no records: take redis:"):
             run(ask)
@@ -175,7 +175,7 @@ def test_a_store_that_neither_keeps_records_nor_declares_why_is_named() -> None:
 
 async def taken(client: Client, name: str, *, ttl: float = 30, after: int = 0) -> Lease:
     """A lease on *name*, which has no record after the fence *after*."""
-    lease = await client.lock(name, ttl=ttl).take_or_recall(after, STEP)
+    lease = await client.lock(name, ttl=ttl)._take_or_recall(after, STEP)
     assert isinstance(lease, Lease), lease
     return lease
 

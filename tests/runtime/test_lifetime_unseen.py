@@ -228,7 +228,7 @@ def test_a_child_that_outlives_its_parent_holds_beside_nobody(tmp_path: Path) ->
 IN_A_STEP = """
 from dibs.runtime import run
 
-port = client._core.store._port
+port = client._core._store._port
 inside, go_on = threading.Event(), threading.Event()
 thread = threading.Thread(target=lambda: run(port.call(60, lambda db: (inside.set(), go_on.wait()))), daemon=True)
 thread.start()

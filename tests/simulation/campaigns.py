@@ -165,13 +165,13 @@ class Campaign:
         """Told in time: before the lease ends, unless the store gave it away or nothing could be told."""
         self.counts[f"told: {term.lost_reason}"] += 1
         began_at = self.holds[term.fence].granted_at  # the grant may have come late
-        due = max(process.true(term.lost.deadline), self.still_until(process), began_at)
+        due = max(process.true(term.lost._deadline), self.still_until(process), began_at)
         if term.lost_reason is LossReason.EXPIRED and self.world.now > due + LATE:
             self.wrong.append(f"term {term.fence} was told at {self.world.now:.6f}, due {due:.6f}")
 
     def has_stopped(self, process: SimulatedRuntime, term: Term, hold: Hold, told_at: float | None) -> None:
         self.world.log(f"has stopped, term {term.fence}")
-        hold.valid_until = process.true(term.lease.lost.deadline)
+        hold.valid_until = process.true(term._lease.lost._deadline)
         hold.still_until = self.still_until(process)
         hold.left(min(self.world.now, hold.valid_until))
         hold.stopped_at = self.world.now if told_at is None else told_at
@@ -192,7 +192,7 @@ class Campaign:
             self.wrong.append(f"{failed}: {failed.__cause__!r}")
         for fence, (process, term) in self.terms.items():  # the process has vanished
             hold = self.holds[fence]
-            hold.valid_until = process.true(term.lease.lost.deadline)
+            hold.valid_until = process.true(term._lease.lost._deadline)
             hold.left(min(process.died_at, hold.valid_until))
         for fence, broken_at in self.broken.items():
             if fence in self.holds:
@@ -212,7 +212,7 @@ class Campaign:
         self.world.run_for(1.5 * self.ttl)  # until the last late copy has arrived
         self.world.run_for(6.0 * self.ttl + 2.5)  # longer than anybody is deaf
         alive = [(process, election) for process, _, election in self.candidates if not process.dead]
-        hopeful = [election for _, election in alive if not election.stopped]
+        hopeful = [election for _, election in alive if not election._stopped]
         if hopeful and not self.leads_within(3 * self.ttl):
             self.wrong.append(f"nobody leads, although {len(hopeful)} could:\n{self.world.waiting()}")
         for _, election in alive:

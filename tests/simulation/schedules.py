@@ -107,7 +107,7 @@ class History:
                 raise ZeroDivisionError
         finally:
             if not self.world.closed and not process.dead:
-                hold.left(min(self.world.now, process.true(run.lease.lost.deadline)))
+                hold.left(min(self.world.now, process.true(run.lease.lost._deadline)))
 
     # --- what came of it -----------------------------------------------------------------------------------
 

@@ -20,13 +20,13 @@ Story: TypeAlias = Callable[[Client], Coroutine[Any, Any, None]]
 
 async def with_block(client: Client) -> None:
     async with client.lock(NAME, ttl=30):
-        await client.runtime.sleep(0.5)
+        await client._runtime.sleep(0.5)
 
 
 async def wait_in_line(client: Client) -> None:
     lease = await client.lock(NAME, ttl=30).acquire(timeout=60)
     try:
-        await client.runtime.sleep(0.5)
+        await client._runtime.sleep(0.5)
     finally:
         await lease.release()
 
@@ -88,7 +88,7 @@ def occupy(lab: Lab, seconds: float) -> None:
 
     async def hold() -> None:
         async with other.lock(NAME, ttl=30):
-            await other.runtime.sleep(seconds)
+            await other._runtime.sleep(seconds)
 
     lab.start(hold(), "occupant")
     lab.world.run_for(0.01)
@@ -119,7 +119,7 @@ def test_a_cancel_while_giving_back_waits_for_the_giving_back() -> None:
 
     async def main() -> None:
         async with client.lock(NAME, ttl=30):
-            await client.runtime.sleep(1)
+            await client._runtime.sleep(1)
 
     task = lab.start(main())
     for moment in (0.5, 0.5001, 0.5002, 0.5003):

@@ -54,7 +54,7 @@ def test_a_single_try_whose_answer_is_lost_is_unknown_and_given_back(lab: Lab, c
         with lab.failing(lose_reply=1.0), pytest.raises(OutcomeUnknown):
             await client.lock(NAME, ttl=10).acquire(timeout=0)
         assert lab.holder(), "it had been granted"
-        await client.runtime.sleep(0.5)
+        await client._runtime.sleep(0.5)
         assert not lab.holder()
 
     lab.run(main())
@@ -78,9 +78,9 @@ def test_a_release_that_was_not_delivered_is_retried_until_it_is(lab: Lab, clien
         with pytest.raises(StoreUnavailable):
             await lease.release()
         lab.later(12, refuses=False)
-        await client.runtime.sleep(11.9)
+        await client._runtime.sleep(11.9)
         assert lab.holder()
-        await client.runtime.sleep(1.5)
+        await client._runtime.sleep(1.5)
         assert not lab.holder()
 
     lab.run(main())
@@ -92,7 +92,7 @@ def test_the_keeper_stops_to_give_back_at_the_end_of_the_lease(lab: Lab, client:
         lab.server.refuses = True
         with pytest.raises(StoreUnavailable):
             await lease.release()
-        await client.runtime.sleep(6)
+        await client._runtime.sleep(6)
 
     lab.run(main())
     assert not lab.world.tasks, "the keeper has ended"
@@ -114,13 +114,13 @@ def test_a_release_can_be_called_again_after_it_failed(lab: Lab, client: Client)
 def test_a_renewal_whose_answer_is_lost_does_not_lengthen_the_lease(lab: Lab, client: Client) -> None:
     async def main() -> None:
         lease = await client.lock(NAME, ttl=3).acquire()
-        until = lease.lost.deadline
+        until = lease.lost._deadline
         with lab.failing(lose_reply=1.0):
             await lease.lost.wait(10)
         assert lab.sent("renew") >= 2
-        assert lease.lost.deadline == until
+        assert lease.lost._deadline == until
         assert lease.lost_reason is LossReason.EXPIRED
-        assert client.runtime.now() == pytest.approx(until, abs=0.001)
+        assert client._runtime.now() == pytest.approx(until, abs=0.001)
 
     lab.run(main())
 
@@ -130,10 +130,10 @@ def test_a_waiters_ask_that_was_carried_out_late_gives_a_lease_of_full_length(la
 
     async def main() -> None:
         ask = Ask(NAME, "t", 3.0, "", True)
-        first = await client.store.grant(ask, 1.0)
-        await client.runtime.sleep(2.9)
-        again = await client.store.grant(ask, 1.0)
-        await client.runtime.sleep(2.9)
+        first = await client._store.grant(ask, 1.0)
+        await client._runtime.sleep(2.9)
+        again = await client._store.grant(ask, 1.0)
+        await client._runtime.sleep(2.9)
         assert first == again
         assert lab.holder()
 
@@ -146,8 +146,8 @@ def test_a_claim_does_not_hold_by_a_grant_that_came_after_it(lab: Lab, client: C
     async def main() -> None:
         lease = await client.lock(NAME, ttl=1).acquire()
         text = await lease.detach()
-        await client.runtime.sleep(2)
-        await client.store.grant(Ask(NAME, lease.token, 1.0, "", False), 1.0)
+        await client._runtime.sleep(2)
+        await client._store.grant(Ask(NAME, lease.token, 1.0, "", False), 1.0)
         with pytest.raises(LeaseLost):
             await client.resume(text)
 
@@ -161,14 +161,14 @@ def test_two_who_keep_one_lease_do_not_shorten_it_for_each_other(lab: Lab, clien
     async def inherit(text: str) -> None:
         lease = await heir.resume(text)
         for _ in range(40):
-            await heir.runtime.sleep(0.1)
+            await heir._runtime.sleep(0.1)
             assert lab.holder() == lease.fence
 
     async def main() -> None:
         lease = await client.lock(NAME, ttl=3, max_hold=3.5).acquire()
-        await client.runtime.sleep(0.8)
+        await client._runtime.sleep(0.8)
         lab.start(inherit(lease.to_str()), "heir")
-        await client.runtime.sleep(10)
+        await client._runtime.sleep(10)
         assert lease.lost_reason is LossReason.MAX_HOLD
 
     lab.run(main())
@@ -183,20 +183,20 @@ def test_one_who_stood_still_past_its_deadline_does_not_give_back_what_another_h
     async def inherit(text: str) -> None:
         lease = await heir.resume(text)
         for _ in range(60):
-            await heir.runtime.sleep(0.1)
+            await heir._runtime.sleep(0.1)
             assert lab.holder() == lease.fence
         await lease.release()
 
     async def main() -> None:
         lease = await client.lock(NAME, ttl=1).acquire()
         task = lab.start(inherit(lease.to_str()), "heir")
-        await client.runtime.sleep(0.5)
+        await client._runtime.sleep(0.5)
         lab.processes["p"].pause(1.5)
-        await client.runtime.sleep(0.1)
+        await client._runtime.sleep(0.1)
         with pytest.raises(LeaseLost):
             await lease.release()
         while not task.done:
-            await client.runtime.sleep(0.1)
+            await client._runtime.sleep(0.1)
 
     lab.run(main())
 
@@ -207,10 +207,10 @@ def test_an_acquire_that_was_granted_too_late_goes_on_with_its_new_token(lab: La
 
     async def hold() -> None:
         async with other.lock(NAME, ttl=1):
-            await other.runtime.sleep(0.5)
+            await other._runtime.sleep(0.5)
 
     async def main() -> None:
-        await client.runtime.sleep(0.1)
+        await client._runtime.sleep(0.1)
         lab.later(0.2, hangs=True)
         lab.later(5.0, hangs=False)
         lease = await client.lock(NAME, ttl=1, timeout=None).acquire()
@@ -231,7 +231,7 @@ def test_a_renewal_that_is_overtaken_by_the_release_creates_nothing(lab: Lab, cl
         with lab.failing(double_late=1.0):
             await lease.renew()
         await lease.release()
-        await client.runtime.sleep(6)
+        await client._runtime.sleep(6)
         assert lab.sent("renew") == 2
         assert not lab.holder()
 
@@ -242,9 +242,9 @@ def test_a_release_during_a_slow_renewal_is_final(lab: Lab, client: Client) -> N
     async def main() -> None:
         lease = await client.lock(NAME, ttl=3).acquire()
         with lab.failing(delay_reply=1.0, longest=0.5):
-            await client.runtime.sleep(1.05)  # the keeper's renewal is on its way
+            await client._runtime.sleep(1.05)  # the keeper's renewal is on its way
             await lease.release()
-        await client.runtime.sleep(5)
+        await client._runtime.sleep(5)
         assert not lab.holder()
         assert not lease.lost
 
@@ -256,10 +256,10 @@ def test_an_ask_that_comes_after_the_release_ends_by_itself(lab: Lab, client: Cl
         with lab.failing(double_late=1.0, longest=3.0):
             lease = await client.lock(NAME, ttl=2).acquire()
         await lease.release()
-        await client.runtime.sleep(3.1)
-        began = client.runtime.now()
+        await client._runtime.sleep(3.1)
+        began = client._runtime.now()
         again = await client.lock(NAME, ttl=2, timeout=5).acquire()
-        assert client.runtime.now() - began < 2.2
+        assert client._runtime.now() - began < 2.2
         assert again.fence > lease.fence
         await again.release()
 
@@ -274,7 +274,7 @@ def test_an_ask_that_was_given_back_takes_nothing_when_it_comes_at_last(lab: Lab
     async def main() -> None:
         with lab.failing(stuck=1.0), pytest.raises(OutcomeUnknown):
             await client.lock(NAME, ttl=60, shared=shared).acquire(timeout=0.3)
-        await client.runtime.sleep(40)
+        await client._runtime.sleep(40)
         assert not lab.holder()
 
     lab.run(main())
@@ -290,7 +290,7 @@ def test_what_may_still_come_is_given_back_also_after_an_outage_that_is_longer_t
         lab.later(0.0, refuses=True)
         lab.later(3.0, refuses=False)
         for _ in range(400):
-            await client.runtime.sleep(0.1)
+            await client._runtime.sleep(0.1)
             assert not lab.holder()
 
     lab.run(main())
@@ -305,12 +305,12 @@ def test_a_clock_that_is_set_back_does_not_keep_the_name_of_one_that_died_after_
 
     async def hold() -> None:
         async with holder.lock(NAME, ttl=2, shared=shared):
-            await holder.runtime.sleep(100)
+            await holder._runtime.sleep(100)
 
     async def main() -> None:
-        await client.runtime.sleep(0.1)
+        await client._runtime.sleep(0.1)
         lab.server.ahead -= 3600
-        await client.runtime.sleep(1)
+        await client._runtime.sleep(1)
         lab.processes["holder"].crash()
         await client.lock(NAME, ttl=2).acquire(timeout=2.1)
 
@@ -326,7 +326,7 @@ def test_one_failed_renewal_is_not_a_loss(lab: Lab, client: Client) -> None:
         async with client.lock(NAME, ttl=3) as lease:
             lab.later(0.8, refuses=True)
             lab.later(1.6, refuses=False)
-            await client.runtime.sleep(9)
+            await client._runtime.sleep(9)
             assert not lease.lost
 
     lab.run(main())
@@ -336,15 +336,15 @@ def test_one_failed_renewal_is_not_a_loss(lab: Lab, client: Client) -> None:
 def test_a_holder_that_cannot_renew_is_told_at_its_deadline_and_not_before(lab: Lab, client: Client, how: str) -> None:
     async def main() -> None:
         held: Lease | None = None
-        began = client.runtime.now()
+        began = client._runtime.now()
         with pytest.raises(LeaseLost) as lost:
             async with client.lock(NAME, ttl=3) as held:
                 setattr(lab.server, how, True)
-                await client.runtime.sleep(60)
+                await client._runtime.sleep(60)
         assert lost.value.reason is LossReason.EXPIRED
-        assert client.runtime.now() - began == pytest.approx(3 * 0.99 - 0.002, abs=0.001)
+        assert client._runtime.now() - began == pytest.approx(3 * 0.99 - 0.002, abs=0.001)
         assert held is not None
-        assert client.runtime.now() == pytest.approx(held.lost.deadline, abs=0.001)
+        assert client._runtime.now() == pytest.approx(held.lost._deadline, abs=0.001)
 
     lab.run(main())
 
@@ -356,9 +356,9 @@ def test_a_holder_whose_lock_was_removed_is_told_at_the_next_renewal_and_does_no
         with pytest.raises(LeaseLost) as lost:
             async with client.lock(NAME, ttl=3):
                 lab.server.restart()
-                await client.runtime.sleep(60)
+                await client._runtime.sleep(60)
         assert lost.value.reason is LossReason.TAKEN
-        assert client.runtime.now() < 1.1
+        assert client._runtime.now() < 1.1
         assert not lab.holder()
 
     lab.run(main())
@@ -373,14 +373,14 @@ def test_a_process_that_stood_still_is_told_when_it_goes_on_and_leaves_the_next_
             async with first.lock(NAME, ttl=1) as lease:
                 fences.append(lease.fence)
                 lab.processes["first"].pause(3)
-                await first.runtime.sleep(0.1)
+                await first._runtime.sleep(0.1)
                 raise AssertionError("it was lost while it stood still")
 
     async def next_in_line() -> None:
-        await second.runtime.sleep(0.5)
+        await second._runtime.sleep(0.5)
         async with second.lock(NAME, ttl=30) as lease:
             fences.append(lease.fence)
-            await second.runtime.sleep(5)
+            await second._runtime.sleep(5)
             assert lab.holder() == lease.fence
 
     lab.start(stopped(), "first")
@@ -393,7 +393,7 @@ def test_a_machine_that_slept_finds_its_lease_lost(lab: Lab, client: Client) -> 
     async def main() -> None:
         lease = await client.lock(NAME, ttl=10, on_lost="flag").acquire()
         lab.processes["p"].pause(1800)
-        await client.runtime.sleep(0.001)
+        await client._runtime.sleep(0.001)
         assert lease.lost_reason is LossReason.EXPIRED
         with pytest.raises(LeaseLost):
             lease.check()
@@ -403,14 +403,14 @@ def test_a_machine_that_slept_finds_its_lease_lost(lab: Lab, client: Client) -> 
 
 def test_a_loss_is_told_to_the_task_that_holds_and_to_no_other(lab: Lab, client: Client) -> None:
     async def bystander() -> str:
-        await client.runtime.sleep(10)
+        await client._runtime.sleep(10)
         return "undisturbed"
 
     async def main() -> None:
         with pytest.raises(LeaseLost):
             async with client.lock(NAME, ttl=1):
                 lab.server.hangs = True
-                await client.runtime.sleep(60)
+                await client._runtime.sleep(60)
 
     other = lab.start(bystander(), name="bystander")
     lab.run(main())
@@ -424,7 +424,7 @@ def test_a_keeper_that_died_makes_the_lease_lost_at_its_deadline(lab: Lab, clien
                 for task in list(lab.world.tasks):
                     if "keeper" in task.name:
                         task.cancel()
-                await client.runtime.sleep(60)
+                await client._runtime.sleep(60)
         assert lab.world.now < 3
 
     lab.run(main())
@@ -432,12 +432,12 @@ def test_a_keeper_that_died_makes_the_lease_lost_at_its_deadline(lab: Lab, clien
 
 def test_max_hold_ends_a_lease_that_would_be_renewed_for_ever(lab: Lab, client: Client) -> None:
     async def main() -> None:
-        began = client.runtime.now()
+        began = client._runtime.now()
         with pytest.raises(LeaseLost) as lost:
             async with client.lock(NAME, ttl=1, max_hold=4):
-                await client.runtime.sleep(3600)
+                await client._runtime.sleep(3600)
         assert lost.value.reason is LossReason.MAX_HOLD
-        assert client.runtime.now() - began == pytest.approx(4, abs=0.01)
+        assert client._runtime.now() - began == pytest.approx(4, abs=0.01)
 
     lab.run(main())
 
@@ -446,7 +446,7 @@ def test_a_body_longer_than_the_ttl_keeps_the_lock(lab: Lab, client: Client) -> 
     async def main() -> None:
         async with client.lock(NAME, ttl=1) as lease:
             for _ in range(50):
-                await client.runtime.sleep(1)
+                await client._runtime.sleep(1)
                 assert lab.holder() == lease.fence
 
     lab.run(main())
@@ -459,7 +459,7 @@ def test_a_refused_second_try_leaves_the_first_hold_releasable(lab: Lab, client:
     async def main() -> None:
         lease = await client.lock(NAME).acquire()
         lab.start(again(), name="again")
-        await client.runtime.sleep(1)
+        await client._runtime.sleep(1)
         with pytest.raises(Misuse):
             await client.lock(NAME).acquire(timeout=0)
         await lease.release()
@@ -485,10 +485,10 @@ def test_tasks_of_one_client_wait_for_each_other_in_the_order_of_arrival(lab: La
     order: list[int] = []
 
     async def one(number: int) -> None:
-        await client.runtime.sleep(0.01 * number)
+        await client._runtime.sleep(0.01 * number)
         async with client.lock(NAME, ttl=5):
             order.append(number)
-            await client.runtime.sleep(0.2)
+            await client._runtime.sleep(0.2)
             assert order[-1] == number, "nobody entered meanwhile"
 
     for number in range(8):
@@ -500,7 +500,7 @@ def test_tasks_of_one_client_wait_for_each_other_in_the_order_of_arrival(lab: La
 def test_a_client_with_many_waiters_has_one_ticket_at_the_store(lab: Lab, client: Client) -> None:
     async def one() -> None:
         async with client.lock(NAME, ttl=5):
-            await client.runtime.sleep(0.3)
+            await client._runtime.sleep(0.3)
             assert lab.waiting() <= 1
 
     for number in range(10):
@@ -511,7 +511,7 @@ def test_a_client_with_many_waiters_has_one_ticket_at_the_store(lab: Lab, client
 def test_renewals_that_are_due_together_go_out_in_one_request(lab: Lab, client: Client) -> None:
     async def main() -> None:
         leases = [await client.lock(f"{NAME} {number}", ttl=3).acquire() for number in range(50)]
-        await client.runtime.sleep(9)
+        await client._runtime.sleep(9)
         assert not any(lease.lost for lease in leases)
 
     lab.run(main())
@@ -526,12 +526,12 @@ def test_a_server_that_stops_to_answer_does_not_prolong_the_timeout(timeout: flo
         lab.server.memory.grant("sim", here(1, NAME, ""), "somebody", 60.0, queue=False)
 
         async def main(lab: Lab = lab, client: Client = client) -> None:
-            await client.runtime.sleep(0.1)
+            await client._runtime.sleep(0.1)
             lab.later(1.05 * timeout * lab.world.chance.random(), hangs=True)
-            began = client.runtime.now()
+            began = client._runtime.now()
             with pytest.raises((NotAcquired, StoreUnavailable)):
                 await client.lock(NAME, ttl=1).acquire(timeout=timeout)
-            assert client.runtime.now() - began <= (timeout or 0.5) + 0.05, lab.world.story()
+            assert client._runtime.now() - began <= (timeout or 0.5) + 0.05, lab.world.story()
 
         lab.run(main())
         lab.world.close()
@@ -553,10 +553,10 @@ def test_a_waiter_survives_a_blip_of_the_store(lab: Lab, how: str) -> None:
 
     async def hold() -> None:
         async with holder.lock(NAME, ttl=30):
-            await holder.runtime.sleep(6)
+            await holder._runtime.sleep(6)
 
     async def wait() -> None:
-        await waiter.runtime.sleep(0.5)
+        await waiter._runtime.sleep(0.5)
         lab.later(1.0, **{how: True})
         lab.later(4.0, **{how: False})
         async with waiter.lock(NAME, ttl=30, timeout=20):
@@ -572,10 +572,10 @@ def test_a_lost_hint_costs_time_and_nothing_else(lab: Lab) -> None:
 
     async def hold() -> None:
         async with holder.lock(NAME, ttl=30):
-            await holder.runtime.sleep(2)
+            await holder._runtime.sleep(2)
 
     async def wait() -> None:
-        await waiter.runtime.sleep(0.5)
+        await waiter._runtime.sleep(0.5)
         async with waiter.lock(NAME, ttl=30):
             assert lab.world.now < 2.7
 
@@ -615,7 +615,7 @@ def test_a_coroutine_that_is_closed_leaves_the_lock_to_the_keeper(lab: Lab, clie
 
     async def main() -> None:
         async with client.lock(NAME, ttl=30):
-            await client.runtime.sleep(1.5)
+            await client._runtime.sleep(1.5)
             left.append(True)
 
     def is_there() -> bool:
@@ -624,10 +624,10 @@ def test_a_coroutine_that_is_closed_leaves_the_lock_to_the_keeper(lab: Lab, clie
     async def closer() -> None:
         victim = lab.start(main(), name="victim")
         while not is_there():
-            await client.runtime.sleep(0.0001)
+            await client._runtime.sleep(0.0001)
         assert lab.holder()
         victim.close()
-        await client.runtime.sleep(1)
+        await client._runtime.sleep(1)
         assert not lab.holder()
 
     lab.run(closer())

@@ -255,19 +255,19 @@ class History:
         ends_in = next((each.expires_in for each in held if each.fence == lease.fence), None)
         if ends_in is None or lease.lost or self.mix.jump:
             return
-        at_server, here = ends_in / self.server.rate, process.true(lease.lost.deadline) - self.world.now
+        at_server, here = ends_in / self.server.rate, process.true(lease.lost._deadline) - self.world.now
         if at_server < here:
             self.wrong.append(f"fence {lease.fence} ends {here - at_server:.6f} s too early at the server")
         if at_server > lease.ttl * 1.01:
             self.wrong.append(f"fence {lease.fence} ends {at_server - lease.ttl:.6f} s too late at the server")
 
     def check_budget(self, process: SimulatedRuntime, lock: Any, asked_at: float, result: str) -> None:
-        if lock.timeout is None:
+        if lock._timeout is None:
             return
-        budget = lock.timeout or min(5.0, lock.ttl / 2)  # a single try has the budget of one request
+        budget = lock._timeout or min(5.0, lock._ttl / 2)  # a single try has the budget of one request
         took = (self.world.now - asked_at - process.stood_still(asked_at, self.world.now)) * process.rate
         if took > budget + GRACE:
-            self.wrong.append(f"acquire with timeout {lock.timeout} took {took:.3f} s at {asked_at:.6f}: {result}")
+            self.wrong.append(f"acquire with timeout {lock._timeout} took {took:.3f} s at {asked_at:.6f}: {result}")
 
     async def block(self, process: SimulatedRuntime, client: Client, lock: Any) -> None:
         entered: Lease | None = None
@@ -287,7 +287,7 @@ class History:
             raise
         finally:
             if entered is not None and not self.world.closed:
-                self.ended(entered, left_at, interrupted=lock.on_lost == "cancel")
+                self.ended(entered, left_at, interrupted=lock._on_lost == "cancel")
 
     async def by_hand(self, process: SimulatedRuntime, client: Client, lock: Any) -> None:
         lease = await self.take(process, client, lock, lock.acquire)
@@ -324,7 +324,7 @@ class History:
                 await lease.detach()
                 handed_at = self.world.now
         finally:
-            hold.valid_until = process.true(lease.lost.deadline)
+            hold.valid_until = process.true(lease.lost._deadline)
             hold.left(min(handed_at, hold.valid_until))
             self.open.pop((lease.name, lease.fence), None)
         heir, theirs = self.pick(*self.processes)
@@ -384,7 +384,7 @@ class History:
     def ended(self, lease: Lease, stopped_at: float, *, interrupted: bool = False) -> None:
         """The hold of *lease* is over for its holder; read from the lease how. *interrupted*: a loss would have."""
         hold, _, process = self.open.pop((lease.name, lease.fence))
-        hold.valid_until = process.true(lease.lost.deadline)
+        hold.valid_until = process.true(lease.lost._deadline)
         hold.still_until = max((end for begin, end in process.stops if begin <= stopped_at), default=hold.still_until)
         if lease.lost_reason is not None:
             told_at = stopped_at if interrupted else min(stopped_at, hold.valid_until)
@@ -420,7 +420,7 @@ class History:
 
     def close_open_holds(self) -> None:
         for hold, lease, process in list(self.open.values()):
-            hold.valid_until = process.true(lease.lost.deadline)
+            hold.valid_until = process.true(lease.lost._deadline)
             left_at = self.left.get((lease.name, lease.fence), process.died_at)
             hold.left(min(left_at, hold.valid_until))
         self.open.clear()

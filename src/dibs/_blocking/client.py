@@ -268,7 +268,7 @@ class Client:
         """
         taken: list[_lease.Lease] = []
         try:
-            return Lease(run(self._core.take_over(text, taken)))
+            return Lease(run(self._core._take_over(text, taken)))
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C
                 leave(taken)

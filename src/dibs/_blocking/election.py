@@ -86,7 +86,7 @@ class Leading:
         try:
             return Term(run(self._core.__aenter__()))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     @whole_try
@@ -97,7 +97,7 @@ class Leading:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class Election:
         try:
             run(self._core.run(_awaited(work)))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def is_leader(self) -> float:

@@ -116,7 +116,7 @@ class Idempotent:
         try:
             return Call(run(self._core.__aenter__()))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     @whole_try
@@ -131,7 +131,7 @@ class Idempotent:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

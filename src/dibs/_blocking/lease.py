@@ -141,7 +141,7 @@ class Lease:
         try:
             run(self._core.__aenter__())
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
         return self
 
@@ -153,7 +153,7 @@ class Lease:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ class Lock:
         """
         taken: list[_lease.Lease] = []
         try:
-            return Lease(run(self._core.take(timeout, taken)))
+            return Lease(run(self._core._take(timeout, taken)))
         except BaseException:
             leave(taken)
             raise
@@ -51,7 +51,7 @@ class Lock:
         """Take the lock if it is free now, else return None. Raises only if the store is broken."""
         taken: list[_lease.Lease] = []
         try:
-            return _maybe_lease(run(self._core.try_take(taken)))
+            return _maybe_lease(run(self._core._try_take(taken)))
         except BaseException:
             leave(taken)
             raise
@@ -70,9 +70,9 @@ class Lock:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
         taken: list[_lease.Lease] = []
         try:
-            return Lease(run(self._core.open(taken)))
+            return Lease(run(self._core._open(taken)))
         except BaseException:
-            self._core.undo(taken)
+            self._core._undo(taken)
             raise
 
     @whole_try
@@ -83,7 +83,7 @@ class Lock:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Guarded:
         try:
             return Lease(run(self._core.__aenter__()))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     @whole_try
@@ -115,7 +115,7 @@ class Guarded:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

@@ -112,7 +112,7 @@ class Leases(Mapping[str, Lease]):
         try:
             run(self._core.__aenter__())
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
         return self
 
@@ -124,7 +124,7 @@ class Leases(Mapping[str, Lease]):
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Locks:
         """
         taken: list[_lease.Lease] = []
         try:
-            return Leases(run(self._core.take(timeout, taken)))
+            return Leases(run(self._core._take(timeout, taken)))
         except BaseException:
             leave(taken)
             raise
@@ -165,7 +165,7 @@ class Locks:
         """Take all if all are free now, else return None. Raises only if the store is broken."""
         taken: list[_lease.Lease] = []
         try:
-            return _maybe_leases(run(self._core.try_take(taken)))
+            return _maybe_leases(run(self._core._try_take(taken)))
         except BaseException:
             leave(taken)
             raise
@@ -174,9 +174,9 @@ class Locks:
         """Acquire, and let the loss of one cancel the body (async code, unless ``on_lost="flag"``)."""
         taken: list[_lease.Lease] = []
         try:
-            return Leases(run(self._core.open(taken)))
+            return Leases(run(self._core._open(taken)))
         except BaseException:
-            self._core.undo(taken)
+            self._core._undo(taken)
             raise
 
     @whole_try
@@ -187,7 +187,7 @@ class Locks:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

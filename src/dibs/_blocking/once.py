@@ -69,7 +69,7 @@ class Once:
 
     def __call__(self, func: Callable[P, R]) -> Callable[P, R | None]:
         """Decorate a function. If it has a keyword-only parameter called *run*, it gets the `Run` in it."""
-        return once_blocking(self.name, lambda: Once(self._core.again()), func)
+        return once_blocking(self.name, lambda: Once(self._core._again()), func)
 
     def history(self) -> list[Past]:
         """List the runs that are remembered, the latest last."""
@@ -80,7 +80,7 @@ class Once:
         try:
             return Run(run(self._core.__aenter__()))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     @whole_try
@@ -91,7 +91,7 @@ class Once:
         try:
             run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
-            self._core.abandon(error)
+            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

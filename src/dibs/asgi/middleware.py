@@ -208,7 +208,7 @@ class IdempotencyKeyMiddleware:
         """The answer is complete: record it now and let it be sent, whatever the application does afterwards."""
         if call.lease.lost:
             return False  # the application is about to be cancelled, and the end of the block tells why
-        return await self._client.runtime.shielded(self._end(blocks.pop_all(), call, recorder, send))
+        return await self._client._runtime.shielded(self._end(blocks.pop_all(), call, recorder, send))
 
     async def _end(self, block: AsyncExitStack, call: Call, recorder: Recorder, send: Send) -> bool:
         try:

@@ -72,19 +72,19 @@ class Client(NotCopied):
     # --- what users call -----------------------------------------------------------------------------------
 
     @property
-    def store(self) -> Store:
+    def _store(self) -> Store:
         """The store, which takes single steps."""
         return self._context.store
 
     @property
-    def runtime(self) -> Runtime:
+    def _runtime(self) -> Runtime:
         """The clock, the threads or tasks, and the events that this client uses."""
         return self._context.runtime
 
     @property
     def guarantees(self) -> Guarantees:
         """What the store promises."""
-        return self.store.guarantees
+        return self._store.guarantees
 
     def lock(
         self,
@@ -232,7 +232,7 @@ class Client(NotCopied):
         done under a lease of *ttl* on the lock *key*, with *note* and *on_lost* as in `lock`. *dump* and *load* make
         bytes of results and results of bytes: JSON by default, which makes lists of tuples.
         """
-        record_store(self.store)
+        record_store(self._store)
         if (dump, load) != (to_json, from_json):
             check_answers(dump=dump, load=load)
         lock = self.lock(key, ttl=ttl, timeout=timeout, note=note, on_lost=on_lost)
@@ -272,7 +272,7 @@ class Client(NotCopied):
         schedule = schedule_of(slot, cron, every, tz)
         lengths = (min_hold, late, keep)
         options = checked_once(name, schedule, ttl, timeout, retries, *lengths, note, on_lost, *self._limits())
-        record_store(self.store)
+        record_store(self._store)
         return Once(self._context, options)
 
     async def resume(self, text: str) -> Lease:
@@ -281,27 +281,27 @@ class Client(NotCopied):
         Asks the store first: `LeaseLost` if that token no longer holds it. `NotSupported`, before anything is sent,
         on a store whose locks belong to one session.
         """
-        return await self.take_over(text)
+        return await self._take_over(text)
 
-    async def take_over(self, text: str, taken: list[Lease] | None = None) -> Lease:
-        """Do `resume`; the lease is in *taken* as soon as it exists, as with `Lock.take`."""
+    async def _take_over(self, text: str, taken: list[Lease] | None = None) -> Lease:
+        """Do `resume`; the lease is in *taken* as soon as it exists, as with `Lock._take`."""
         claim, note = handover.from_text(text)
         self._can(True, Ability.HANDOVER)
         self._context.check_usable(claim.name if claim.share is None else "")
-        sent_at = self.runtime.now()
+        sent_at = self._runtime.now()
         await self._renew(claim)
         lease = Lease(self._context, claim, sent_at, note, None, "cancel")
-        lease.handed_over = True
+        lease._handed_over = True
         if taken is not None:
             taken.append(lease)
         try:
-            await self._context.closing.do(self.store.attach, claim, note, self._context.step_budget(claim.ttl))
+            await self._context.closing.do(self._store.attach, claim, note, self._context.step_budget(claim.ttl))
             self._context.keep(lease)
         except BaseException as error:
             if isinstance(error, Exception):
-                lease.end("left to the process that detached it")
+                lease._end("left to the process that detached it")
             else:  # Ctrl-C, or a cancel: the store may count it as ours, and renew it with the rest
-                lease.leave()
+                lease._leave()
             raise
         return lease
 
@@ -320,12 +320,12 @@ class Client(NotCopied):
         self._context.check_usable()
         if prefix != "":
             checked_name(prefix, "prefix")
-        return await self._context.closing.do(self.store.holders, prefix, LONGEST_STEP)
+        return await self._context.closing.do(self._store.holders, prefix, LONGEST_STEP)
 
     async def show(self, name: str) -> LockState:
         """Tell all that the store knows of *name*: holder, last fence, who waits, the last eviction."""
         self._context.check_usable()
-        return await self._context.closing.do(self.store.show, checked_name(name), LONGEST_STEP)
+        return await self._context.closing.do(self._store.show, checked_name(name), LONGEST_STEP)
 
     async def evict(self, name: str, *, fence: int, reason: str = "") -> bool:
         """Break the lock *name* if the grant with *fence* still holds it; tell whether it did.
@@ -335,18 +335,18 @@ class Client(NotCopied):
         """
         self._context.check_usable()
         return await self._context.closing.do(
-            self.store.evict, checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP
+            self._store.evict, checked_name(name), checked_fence(fence), checked_note(reason), LONGEST_STEP
         )
 
     async def record(self, name: str) -> Record | None:
         """Return what the last holder left under *name*, if it left anything and that is not over."""
         self._context.check_usable()
-        return await self._context.closing.do(record_store(self.store).record, checked_name(name), LONGEST_STEP)
+        return await self._context.closing.do(record_store(self._store).record, checked_name(name), LONGEST_STEP)
 
     async def records(self, prefix: str = "", *, most: int = 100) -> list[Record]:
         """List the records of names that begin with *prefix*, the latest first, and not more than *most*."""
         self._context.check_usable()
-        store = record_store(self.store)
+        store = record_store(self._store)
         if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= MOST_RECORDS:
             raise Misuse(f"most={most!r}: it is a number of records from 1 to {MOST_RECORDS}")
         return await self._context.closing.do(
@@ -359,7 +359,7 @@ class Client(NotCopied):
         What it stood for may then be done again.
         """
         self._context.check_usable()
-        store = record_store(self.store)
+        store = record_store(self._store)
         return await self._context.closing.do(store.forget, checked_name(name), checked_fence(fence), LONGEST_STEP)
 
     async def close(self) -> None:
@@ -377,9 +377,9 @@ class Client(NotCopied):
         free the lock under it. Empty for stores where only the ttl frees the lock of a dead process. A *preexec_fn*
         runs after a fork has closed them in the child: give it copies made with `os.dup`.
         """
-        if self.runtime.pid() != self._context.pid:
+        if self._runtime.pid() != self._context.pid:
             return ()  # in a forked child: they are the parent's
-        return self.store.inheritable()
+        return self._store.inheritable()
 
     async def __aenter__(self) -> Self:
         """The client itself."""
@@ -396,18 +396,18 @@ class Client(NotCopied):
 
     def _can(self, wanted: bool, ability: Ability) -> bool:
         """Whether it is *wanted*; refused at once where the store cannot do it."""
-        why = self.store.guarantees.cannot.get(ability) if wanted else None
+        why = self._store.guarantees.cannot.get(ability) if wanted else None
         if why is not None:
-            raise NotSupported(f"{self.store.guarantees.name} has no {ability}: {why}")
+            raise NotSupported(f"{self._store.guarantees.name} has no {ability}: {why}")
         return wanted
 
     async def _renew(self, claim: Claim) -> None:
         [reason] = await self._context.closing.do(
-            self.store.renew, [claim._replace(longest=claim.ttl)], self._context.step_budget(claim.ttl)
+            self._store.renew, [claim._replace(longest=claim.ttl)], self._context.step_budget(claim.ttl)
         )
         if reason is not None:
             raise LeaseLost(claim.name, claim.fence, reason)
 
     def _limits(self) -> tuple[float, float]:
         """The shortest and the longest ttl."""
-        return self.store.shortest_ttl, self.store.longest_ttl
+        return self._store.shortest_ttl, self._store.longest_ttl

@@ -54,13 +54,13 @@ class Context(NotCopied):
 
     def keep(self, lease: Lease) -> None:
         """From now on *lease* is held here; `Misuse` if the client was closed meanwhile: nobody would renew it."""
-        self.held.add(lease.ref)
+        self.held.add(lease._ref)
         self.keeper.keep(lease)
         self.closing.refuse()  # only now: closing gives up what is held, or we see that it has begun
 
     def forget(self, lease: Lease) -> bool:
         """From now on *lease* is not held here; tell whether it was."""
-        known = self.held.drop(lease.ref)
+        known = self.held.drop(lease._ref)
         if known:
             self.keeper.drop()
         return known
@@ -130,7 +130,7 @@ class Context(NotCopied):
         """The store says that a grant is over."""
         lease = self.held.get(name, token)
         if lease is not None:
-            lease.lost.happen(reason)
+            lease.lost._happen(reason)
 
     def _forked(self) -> None:
         self.store.forked()

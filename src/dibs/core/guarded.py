@@ -22,7 +22,7 @@ class Guardable(Protocol):
     def name(self) -> str:
         """What is locked."""
 
-    async def take(self, *, taken: list[Lease]) -> Lease:
+    async def _take(self, *, taken: list[Lease]) -> Lease:
         """Wait until it is ours; the lease is in *taken* as soon as it exists."""
 
 
@@ -52,9 +52,9 @@ class Guarded(NotCopied):
         """Acquire and claim; where the claim fails, give back."""
         if self._lease is not None:
             raise Misuse(f"this block of lock {self._lock.name!r} was entered already; call guarded() once for each")
-        lease = self._lease = await self._lock.take(taken=self._taken)
+        lease = self._lease = await self._lock._take(taken=self._taken)
         try:
-            lease.arm()
+            lease._arm()
             await _done(self._guard.claim(lease.name, lease.fence))
             lease.check()  # a claim can wait for long, behind a transaction of a holder that stands still
         except BaseException as exc:
@@ -78,7 +78,7 @@ class Guarded(NotCopied):
     def __repr__(self) -> str:
         return f"<Guarded {self._lock!r} by {self._guard!r}>"
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
         if not isinstance(error, Misuse):  # that is a block inside, which goes on
             leave(self._taken)
@@ -89,7 +89,7 @@ class Guarded(NotCopied):
             await _done(self._guard.seal(lease.name, lease.fence))
         except Exception as error:  # noqa: BLE001 - the caller's database may raise anything
             if not isinstance(error, DibsError):  # a newer holder has claimed: that seals as well
-                lease.tell(None, f"its guard was not told: {error}")
+                lease._tell(None, f"its guard was not told: {error}")
 
 
 def for_blocking(guard: Guard, name: str) -> Guard:

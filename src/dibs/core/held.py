@@ -47,7 +47,7 @@ class Held:
         """Refuse an ask of the task or thread that *current* tells, if it would wait for itself."""
         ref = self._whole.get(name)
         lease = ref() if ref is not None else None
-        if lease is not None and lease.held_by(current()):
+        if lease is not None and lease._held_by(current()):
             raise Misuse(
                 f"this task or thread already holds {name!r} (fence {lease.fence}): waiting for it would never end; "
                 "pass the lease on instead"
@@ -100,7 +100,7 @@ class Shares:
             return
         for ref in list(self.held.get(name, {}).values()):
             lease = ref()
-            if lease is not None and lease.held_by(owner):
+            if lease is not None and lease._held_by(owner):
                 raise Misuse(
                     f"this task or thread already holds a part of {name!r} (fence {lease.fence}): waiting for it could "
                     "go on for ever, as whoever is next waits for that part; give it back first, or pass its lease on"

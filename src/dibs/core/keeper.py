@@ -70,7 +70,7 @@ class Keeper:
     def keep(self, lease: Lease) -> None:
         """Renew *lease* from now on, until it is given up or lost or nobody refers to it any more."""
         self._shortest_ttl = min(self._shortest_ttl, lease.ttl)
-        self._add(self._renewal_at(lease.ttl), lease.ref)
+        self._add(self._renewal_at(lease.ttl), lease._ref)
 
     def drop(self) -> None:
         """One lease was given up."""
@@ -95,7 +95,7 @@ class Keeper:
             if self._bell is not None:
                 self._bell.set()
         for lease in leases:
-            lease.leave()  # after the stop: at the end of an interpreter no thread can be started any more
+            lease._leave()  # after the stop: at the end of an interpreter no thread can be started any more
         for ask in asks:  # whoever waits may be in a thread that the end of the interpreter just stops
             self.give_back(ask.name, ask.token, ask.ttl)
         if job is not None:
@@ -160,7 +160,7 @@ class Keeper:
     async def _serve(self, batch: Sequence[Entry]) -> None:
         by_ttl: dict[float, list[Lease]] = {}
         for lease in _leases(batch):
-            if lease.lost.can_happen:
+            if lease.lost._can_happen:
                 by_ttl.setdefault(lease.ttl, []).append(lease)
         for ttl in sorted(by_ttl):  # one request for each ttl: a short one must not cut the time of a long one
             await self._renew_and_go_on(by_ttl[ttl])
@@ -174,13 +174,14 @@ class Keeper:
         except Exception:  # noqa: BLE001 - a broken store must not end the keeper: the leases then expire
             _log("a renewal failed in a way that no store should")
         for lease in leases:
-            if lease.lost.can_happen:
-                self._add(self._renewal_at(lease.ttl, lease.failures), lease.ref)
+            if lease.lost._can_happen:
+                self._add(self._renewal_at(lease.ttl, lease._failures), lease._ref)
 
     async def _renew(self, leases: Sequence[Lease]) -> None:
         sent_at = self._runtime.now()
         claims = [
-            lease.claim._replace(ttl=lease.lost.left_to_hold(sent_at, lease.ttl), longest=lease.ttl) for lease in leases
+            lease._claim._replace(ttl=lease.lost._left_to_hold(sent_at, lease.ttl), longest=lease.ttl)
+            for lease in leases
         ]
         answers: Sequence[LossReason | StoreUnavailable | None]
         try:
@@ -189,22 +190,22 @@ class Keeper:
             answers = partly.answers
         except Exception:
             for lease in leases:
-                lease.failures += 1
+                lease._failures += 1
             raise
         for lease, claim, reason in zip(leases, claims, answers, strict=True):
             if isinstance(reason, StoreUnavailable):
-                lease.failures += 1
+                lease._failures += 1
             elif reason is not None:
-                lease.lost.happen(reason)
-            elif lease.lost.extend(sent_at, claim.ttl):
-                lease.failures = 0
-            elif lease.lost and not lease.handed_over:  # confirmed too late: the holder has been told
+                lease.lost._happen(reason)
+            elif lease.lost._extend(sent_at, claim.ttl):
+                lease._failures = 0
+            elif lease.lost and not lease._handed_over:  # confirmed too late: the holder has been told
                 self.give_back(lease.name, lease.token, lease.ttl)
 
     def _budget(self, leases: Sequence[Lease], now: float) -> float:
         """Seconds for one renewal: it ends before the first of its leases does, leaves room for another try, and
         does not keep the shortest of all leases waiting past its own time."""
-        own = min(min(lease.lost.deadline - now, lease.ttl * RENEW_AT) for lease in leases)
+        own = min(min(lease.lost._deadline - now, lease.ttl * RENEW_AT) for lease in leases)
         return max(0.01, min(own, LONGEST_STEP, max(self._shortest_ttl * RENEW_AT, LEAST_BUDGET)))
 
     async def _give_back_all(self, returns: Sequence[Return]) -> None:

@@ -71,20 +71,20 @@ class Lease(NotCopied):
 
     __slots__ = (
         "__weakref__",
+        "_failures",
         "_given_up",
+        "_handed_over",
         "_host",
         "_interrupt",
         "_on_lost",
+        "_owner",
         "_pid",
+        "_ref",
         "_undelivered",
-        "failures",
         "fence",
-        "handed_over",
         "lost",
         "name",
         "note",
-        "owner",
-        "ref",
         "token",
         "ttl",
     )
@@ -111,25 +111,25 @@ class Lease(NotCopied):
         self.name, self.token, self.fence, self.ttl, _ = claim
         self.note = note
         self.lost = Loss(host, sent_at, claim.ttl, max_hold)
-        self.failures = 0  # renewals in a row that did not get through; the keeper's
-        self.ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
-        self.ref.name, self.ref.token = self.name, self.token
-        self.owner: object = host.runtime.current()
+        self._failures = 0  # renewals in a row that did not get through; the keeper's
+        self._ref = LeaseRef(self)  # what client and keeper know us by: a dropped lease is not kept alive
+        self._ref.name, self._ref.token = self.name, self.token
+        self._owner: object = host.runtime.current()
         self._pid = host.pid
         self._on_lost = on_lost
         self._interrupt: Interrupt | None = None
         self._given_up = ""
-        self.handed_over = False  # whether its text was given out: another process may count on the same grant
+        self._handed_over = False  # whether its text was given out: another process may count on the same grant
         self._undelivered = False
 
     @property
     def lost_reason(self) -> LossReason | None:
         """Why it was lost; None as long as it was not."""
-        return self.lost.reason
+        return self.lost._reason
 
     def expires_in(self) -> float:
         """Seconds for which the lease is still valid if no renewal succeeds; 0 when it is over."""
-        return max(0.0, self.lost.deadline - self._host.runtime.now()) if self.lost.can_happen else 0.0
+        return max(0.0, self.lost._deadline - self._host.runtime.now()) if self.lost._can_happen else 0.0
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease was lost, `Misuse` if it was given up. Costs no I/O.
@@ -161,7 +161,7 @@ class Lease(NotCopied):
         self._is_to_be_told()
         try:
             closing.join(self)  # before it is settled: closing gives back what is not, and waits for who does it
-            if self.lost.settle():
+            if self.lost._settle():
                 await self._deliver(again=False)
             elif self._undelivered and not self.lost:
                 await self._deliver(again=True)
@@ -178,9 +178,9 @@ class Lease(NotCopied):
         This process may end without freeing the lock. Whoever gets the text can `Client.resume` it.
         """
         self.check()
-        await self._host.closing.do(self._host.store.detach, self.claim, self._host.step_budget(self.ttl))
+        await self._host.closing.do(self._host.store.detach, self._claim, self._host.step_budget(self.ttl))
         self.check()
-        self.lost.settle()
+        self.lost._settle()
         self._given_up = "detached"
         self._host.forget(self)
         return self.to_str()
@@ -192,29 +192,29 @@ class Lease(NotCopied):
         Consul have such conditions, each in the shape of its transactions; `NotSupported` from the others.
         """
         self.check()
-        return self._host.store.compare(self.claim)
+        return self._host.store.compare(self._claim)
 
     def to_str(self) -> str:
         """Return the lease as text for another process, which gets it with `Client.resume`.
 
         The text proves ownership: treat it as a secret. This process goes on keeping the lease; `detach` ends that.
         """
-        self.handed_over = True
-        return handover.to_text(self.claim, self.note)
+        self._handed_over = True
+        return handover.to_text(self._claim, self.note)
 
     async def __aenter__(self) -> Self:
         """Let a loss cancel the body from now on (async code, unless the lock has ``on_lost="flag"``)."""
         self.check()
-        self.arm()
+        self._arm()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the lock back; say `LeaseLost` if it was lost, unless the body raises something of its own."""
-        interrupted = self.disarm(exc)
+        interrupted = self._disarm(exc)
         if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
-            self.leave()
+            self._leave()
             return
         try:
             await self.release()
@@ -227,88 +227,88 @@ class Lease(NotCopied):
                 raise
             exc.add_note(str(error))
         except StoreUnavailable as error:
-            self.tell(exc, f"its release is retried in the background: {error}")
+            self._tell(exc, f"its release is retried in the background: {error}")
 
     def __repr__(self) -> str:
-        state = self.lost.reason or self._given_up or f"held, expires_in={self.expires_in():.3f}"
+        state = self.lost._reason or self._given_up or f"held, expires_in={self.expires_in():.3f}"
         return f"<Lease {self.name!r} fence={self.fence} {state}>"
 
     # --- for the client and the keeper ---------------------------------------------------------------------
 
     @property
-    def claim(self) -> Claim:
+    def _claim(self) -> Claim:
         """The lease as the store knows it."""
         return Claim(self.name, self.token, self.fence, self.ttl)
 
-    def held_by(self, owner: object) -> bool:
+    def _held_by(self, owner: object) -> bool:
         """Whether *owner*, a task or thread, acquired it and it is still held."""
-        return self.owner is owner and self.lost.can_happen
+        return self._owner is owner and self.lost._can_happen
 
-    def end(self, how: str) -> bool:
+    def _end(self, how: str) -> bool:
         """Give it up, and leave it to the caller to tell the store; False if it was over, or is of a parent process."""
-        if self._pid != self._host.runtime.pid() or not self.lost.settle():
+        if self._pid != self._host.runtime.pid() or not self.lost._settle():
             return False
         self._given_up = how
         self._host.forget(self)
         return True
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Give the lock back in the background, where nothing can be awaited or no time is to be lost."""
         closing, this = self._host.closing, object()
         self._is_to_be_told()
         try:
             closing.join(this)  # else closing could come between: the lease is not held any more, and not left yet
-            if (self.end("released") or self._undelivered) and self._pid == self._host.pid:
+            if (self._end("released") or self._undelivered) and self._pid == self._host.pid:
                 self._host.give_back_later(self.name, self.token, self.ttl)
                 self._undelivered = False
         finally:
             closing.ends(this)
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when its block was about to end: give it back all the same."""
         if not isinstance(error, Misuse):
-            self.leave()
-
-    async def give_up(self, within: float) -> None:
-        """Give the lock back within so many seconds, shielded from a cancel; what is left to do is the keeper's."""
-        await self._host.closing.give_back(self._give_up, within)
+            self._leave()
 
     async def _give_up(self, within: float) -> None:
+        """Give the lock back within so many seconds, shielded from a cancel; what is left to do is the keeper's."""
+        await self._host.closing.give_back(self._give_up_now, within)
+
+    async def _give_up_now(self, within: float) -> None:
         self._is_to_be_told()
-        if self.end("released"):
+        if self._end("released"):
             await self._host.give_back(self.name, self.token, self.ttl, within=within)
             self._undelivered = False
 
-    def arm(self) -> None:
+    def _arm(self) -> None:
         """Let a loss cancel the current task, where the runtime can and the lock asks for it."""
         if self._on_lost == "cancel" and self._interrupt is None:
             self._interrupt = self._host.runtime.interrupt()
             if self._interrupt is not None:
-                self.lost.when_over(self._fire)
-                self.lost.watch()
+                self.lost._when_over(self._fire)
+                self.lost._watch()
 
     def _fire(self) -> None:
         if self.lost and self._interrupt is not None:
             self._interrupt.fire()
 
-    def disarm(self, exc: BaseException | None) -> bool:
+    def _disarm(self, exc: BaseException | None) -> bool:
         """A loss cancels nothing any more; tell whether *exc* is such a cancel."""
         interrupt, self._interrupt = self._interrupt, None
         if interrupt is None:
             return False
-        self.lost.forget(self._fire)
+        self.lost._forget(self._fire)
         return interrupt.absorb(exc)
 
     def _give_back_lost(self) -> None:
         """Tell the store once: it may count the lease as held for the margin, and a late ask may be on its way."""
         self._host.forget(self)
-        if not self._given_up and not self.handed_over:
+        if not self._given_up and not self._handed_over:
             self._given_up = "given back after its loss"
             self._host.give_back_later(self.name, self.token, self.ttl)
 
     def _is_to_be_told(self) -> None:
         """The store has to hear that it ends. Say so before it is settled: Ctrl-C may come right behind that."""
-        if self.lost.is_open:
+        if self.lost._is_open:
             self._undelivered = True
 
     async def _deliver(self, *, again: bool) -> None:
@@ -327,11 +327,11 @@ class Lease(NotCopied):
             raise
         self._undelivered = False
         if reason is not None and not again and not host.closing.begun:  # else closing has given it back
-            self.lost.found(reason)
+            self.lost._found(reason)
             self._raise_if_lost()
 
     def _raise_if_lost(self) -> None:
-        reason = self.lost.reason
+        reason = self.lost._reason
         if reason is not None:
             raise LeaseLost(self.name, self.fence, reason)
 
@@ -342,7 +342,7 @@ class Lease(NotCopied):
                 "forked from; hand a lease over with to_str() and client.resume()"
             )
 
-    def tell(self, exc: BaseException | None, text: str) -> None:
+    def _tell(self, exc: BaseException | None, text: str) -> None:
         """Say *text* in a note to *exc*, or in the log where there is none."""
         if exc is not None:
             exc.add_note(f"the lock {self.name!r} was left, and {text}")
@@ -355,4 +355,4 @@ class Lease(NotCopied):
 def leave(taken: Sequence[Lease]) -> None:
     """Give back what a call was granted and its caller did not get, because of Ctrl-C."""
     for lease in reversed(taken):
-        lease.leave()
+        lease._leave()

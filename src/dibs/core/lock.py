@@ -37,7 +37,7 @@ class Lock:
     As a context manager it acquires on entry, waiting as long as its *timeout*, and gives back on exit.
     """
 
-    __slots__ = ("_context", "max_hold", "name", "note", "on_lost", "share", "timeout", "ttl")
+    __slots__ = ("_context", "_max_hold", "_note", "_on_lost", "_share", "_timeout", "_ttl", "name")
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Lock:
         share: Share | None = None,
     ) -> None:
         self._context = context
-        self.name, self.ttl, self.timeout = name, ttl, timeout
-        self.note, self.max_hold, self.on_lost, self.share = note, max_hold, on_lost, share
+        self.name, self._ttl, self._timeout = name, ttl, timeout
+        self._note, self._max_hold, self._on_lost, self._share = note, max_hold, on_lost, share
 
     async def acquire(self, *, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS) -> Lease:
         """Wait until the lock is ours, at most *timeout* seconds: None waits for ever, 0 tries once.
@@ -60,15 +60,15 @@ class Lock:
         Raises `NotAcquired` with the holder when the time is up, `StoreUnavailable` if the store cannot be asked,
         and `Misuse` at once if this task or thread already holds the lock through this client.
         """
-        return await self.take(timeout)
+        return await self._take(timeout)
 
     async def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now, else return None. Raises only if the store is broken."""
-        return await self.try_take()
+        return await self._try_take()
 
-    def renamed(self, name: str) -> Lock:
+    def _renamed(self, name: str) -> Lock:
         """Describe the lock called *name*, with the same options."""
-        options = self.ttl, self.timeout, self.note, self.max_hold, self.on_lost, self.share
+        options = self._ttl, self._timeout, self._note, self._max_hold, self._on_lost, self._share
         return Lock(self._context, checked_name(name), *options)
 
     def guarded(self, guard: Guard) -> Guarded:
@@ -79,9 +79,9 @@ class Lock:
 
         Not for a shared lock or a semaphore: a guard refuses all holders but the newest.
         """
-        if self.share is not None:
+        if self._share is not None:
             raise Misuse(
-                f"a guard lets only the newest holder write, and {self.name!r} is {self.share.shown}: several hold it "
+                f"a guard lets only the newest holder write, and {self.name!r} is {self._share.shown}: several hold it "
                 "together; guard an exclusive lock"
             )
         return Guarded(self, guard)
@@ -89,15 +89,15 @@ class Lock:
     # Each of these puts the lease into *taken* as soon as it exists. Blocking code looks there when Ctrl-C comes before
     # it has the lease itself, as it can in any call in between.
 
-    async def take(
+    async def _take(
         self,
         timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS,
         taken: list[Lease] | None = None,
         deadline: Deadline | None = None,
     ) -> Lease:
         """Do `acquire`, with a *deadline* that somebody may bring forward."""
-        wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
-        self._context.check_usable(self.name, self.share)
+        wait = self._timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
+        self._context.check_usable(self.name, self._share)
         call = Acquiring(self._context, self._ask(), wait, deadline)
         try:
             self._context.closing.begin(call)
@@ -116,9 +116,9 @@ class Lock:
             if self._context.closing.ends(call):
                 await self._context.closing.finish()
 
-    async def try_take(self, taken: list[Lease] | None = None) -> Lease | None:
+    async def _try_take(self, taken: list[Lease] | None = None) -> Lease | None:
         """Do `try_acquire`."""
-        self._context.check_usable(self.name, self.share)
+        self._context.check_usable(self.name, self._share)
         call = Acquiring(self._context, self._ask(), 0)
         try:
             self._context.closing.begin(call)
@@ -131,13 +131,15 @@ class Lock:
             if self._context.closing.ends(call):
                 await self._context.closing.finish()
 
-    def noted(self, note: str) -> Lock:
+    def _noted(self, note: str) -> Lock:
         """The same lock with another *note*."""
-        if note == self.note:
+        if note == self._note:
             return self
-        return Lock(self._context, self.name, self.ttl, self.timeout, note, self.max_hold, self.on_lost, self.share)
+        return Lock(
+            self._context, self.name, self._ttl, self._timeout, note, self._max_hold, self._on_lost, self._share
+        )
 
-    async def take_or_recall(
+    async def _take_or_recall(
         self, after: int, timeout: float | None, taken: list[Lease] | None = None
     ) -> Lease | Record:
         """Do what `acquire` does, unless the name has a record of a grant after the fence *after*: return that."""
@@ -162,72 +164,72 @@ class Lock:
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
         """Acquire, and let a loss cancel the body (async code, unless ``on_lost="flag"``)."""
-        return self.open()
+        return self._open()
 
-    async def open(self, taken: list[Lease] | None = None) -> Lease:
+    async def _open(self, taken: list[Lease] | None = None) -> Lease:
         """Begin a block."""
-        self.refuse_second_block()
-        lease = await self.take(taken=taken)
+        self._refuse_second_block()
+        lease = await self._take(taken=taken)
         self._context.open_blocks.push(lease)
-        lease.arm()
+        lease._arm()
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the lock back, as `Lease` does."""
-        lease = self.leaving()
+        lease = self._leaving()
         if lease is None:
             raise Misuse(f"the block of lock {self.name!r} is left without having been entered by this client")
         try:
             await lease.__aexit__(kind, exc, trace)
         except BaseException:
-            lease.leave()  # Ctrl-C may have come before the release was begun
+            lease._leave()  # Ctrl-C may have come before the release was begun
             raise
         finally:
             self._context.open_blocks.remove(lease)  # not before: until now only the block knows its lease
 
-    def undo(self, taken: list[Lease]) -> None:
+    def _undo(self, taken: list[Lease]) -> None:
         """A block was not begun, because of Ctrl-C, although all this was granted for it: give it back."""
         self._context.undo(taken)
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when a block was about to end: give up what it held.
 
         Only the block knows its lease, and it will not come back to it: it would be renewed for ever.
         """
         if not isinstance(error, Misuse):  # that is a block inside another, which goes on
             for lease in self._context.open_blocks.drop(self.name, self._context.runtime.current()):
-                lease.leave()
+                lease._leave()
 
-    def leaving(self) -> Lease | None:
+    def _leaving(self) -> Lease | None:
         """The lease of the block that is being left."""
         return self._context.open_blocks.find(self.name, self._context.runtime.current())
 
-    def refuse_second_block(self) -> None:
+    def _refuse_second_block(self) -> None:
         """Refuse a block inside another on the same name: when both end, nobody can tell whose lease is whose."""
-        if self.share is not None and self._context.open_blocks.has_share(self.name, self._context.runtime.current()):
+        if self._share is not None and self._context.open_blocks.has_share(self.name, self._context.runtime.current()):
             raise Misuse(
                 f"this task or thread is in a block on {self.name!r} already: take more of it at once (weight=), or "
                 "use acquire() and release()"
             )
 
     def __repr__(self) -> str:
-        share = f" {self.share.shown}" if self.share is not None else ""
-        return f"<Lock {self.name!r}{share} ttl={self.ttl:g} timeout={self.timeout}>"
+        share = f" {self._share.shown}" if self._share is not None else ""
+        return f"<Lock {self.name!r}{share} ttl={self._ttl:g} timeout={self._timeout}>"
 
     def _ask(self) -> Ask:
         token = self._context.runtime.token()
-        return Ask(self.name, token if self.share is None else self.share.token(token), self.ttl, self.note, False)
+        return Ask(self.name, token if self._share is None else self._share.token(token), self._ttl, self._note, False)
 
     def _leased(self, ask: Ask, grant: Grant, sent_at: float, taken: list[Lease] | None) -> Lease:
         claim = Claim(ask.name, ask.token, grant.fence, grant.ttl)
-        lease = Lease(self._context, claim, sent_at, self.note, self.max_hold, self.on_lost)
+        lease = Lease(self._context, claim, sent_at, self._note, self._max_hold, self._on_lost)
         try:
             if taken is not None:
                 taken.append(lease)
             self._context.keep(lease)
         except BaseException:  # Ctrl-C, or no thread can be started to renew it
-            lease.end("released")  # the traceback may be kept, and with it what looks held and refuses the next
+            lease._end("released")  # the traceback may be kept, and with it what looks held and refuses the next
             raise
         return lease

@@ -30,10 +30,10 @@ class Locks:
     As a context manager it acquires all on entry, waiting as long as its *timeout*, and gives all back on exit.
     """
 
-    __slots__ = ("_context", "_locks", "timeout")
+    __slots__ = ("_context", "_locks", "_timeout")
 
     def __init__(self, context: Context, locks: Sequence[Lock], timeout: float | None) -> None:
-        self._context, self.timeout = context, timeout
+        self._context, self._timeout = context, timeout
         self._locks = sorted((_checked(context, lock) for lock in locks), key=lambda lock: lock.name.encode())
         if not locks:
             raise Misuse("all() takes the names of the locks, or locks: at least one")
@@ -52,15 +52,15 @@ class Locks:
         Raises what `Lock.acquire` raises, `NotAcquired` with the name and holder of the one that was missing, and
         then nothing is held.
         """
-        return await self.take(timeout)
+        return await self._take(timeout)
 
-    async def take(
+    async def _take(
         self, timeout: Seconds | _AsTheLockSays | None = AS_THE_LOCK_SAYS, taken: list[Lease] | None = None
     ) -> Leases:
         """Do `acquire`; each lease is in *taken* as soon as it exists, as with `Lock.take`."""
-        wait = self.timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
+        wait = self._timeout if isinstance(timeout, _AsTheLockSays) else checked_timeout(timeout)
         for lock in self._locks:  # before anything is taken
-            self._context.check_usable(lock.name, lock.share)
+            self._context.check_usable(lock.name, lock._share)
         started = self._context.runtime.now()
         deadline = Deadline(self._context.runtime.now, wait)
         taken = [] if taken is None else taken
@@ -69,7 +69,7 @@ class Locks:
                 if taken and wait and deadline.passed():
                     raise NotAcquired(lock.name, None, 0.0)
                 left = None if wait is None else max(deadline.left(), min(wait, LEAST))  # 0 would be another thing
-                await lock.take(left, taken)
+                await lock._take(left, taken)
             return Leases(self._context, taken)
         except BaseException as error:
             await _give_up(taken, error, _parting(wait, deadline))
@@ -80,57 +80,57 @@ class Locks:
 
     async def try_acquire(self) -> Leases | None:
         """Take all if all are free now, else return None. Raises only if the store is broken."""
-        return await self.try_take()
+        return await self._try_take()
 
-    async def try_take(self, taken: list[Lease] | None = None) -> Leases | None:
+    async def _try_take(self, taken: list[Lease] | None = None) -> Leases | None:
         """Do `try_acquire`."""
         try:
-            return await self.take(0, taken)
+            return await self._take(0, taken)
         except NotAcquired:
             return None
 
     def __aenter__(self) -> Coroutine[Any, Any, Leases]:
         """Acquire, and let the loss of one cancel the body (async code, unless ``on_lost="flag"``)."""
-        return self.open()
+        return self._open()
 
-    async def open(self, taken: list[Lease] | None = None) -> Leases:
+    async def _open(self, taken: list[Lease] | None = None) -> Leases:
         """Begin a block."""
         for lock in self._locks:
-            lock.refuse_second_block()
-        leases = await self.take(taken=taken)
+            lock._refuse_second_block()
+        leases = await self._take(taken=taken)
         for lease in leases.values():
             self._context.open_blocks.push(lease)
-            lease.arm()
+            lease._arm()
         return leases
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give all back, as `Leases` does."""
-        leases = [lease for lock in self._locks if (lease := lock.leaving()) is not None]
+        leases = [lease for lock in self._locks if (lease := lock._leaving()) is not None]
         if not leases:
             raise Misuse(f"the block of locks {self.names} is left without having been entered by this client")
         try:
             await _unwind(leases, exc)
         except BaseException:
             for lease in leases:
-                lease.leave()  # Ctrl-C may have come before a release was begun
+                lease._leave()  # Ctrl-C may have come before a release was begun
             raise
         finally:
             for lease in leases:
                 self._context.open_blocks.remove(lease)
 
-    def undo(self, taken: list[Lease]) -> None:
+    def _undo(self, taken: list[Lease]) -> None:
         """A block was not begun, because of Ctrl-C, although all this was granted for it: give it back."""
         self._context.undo(taken)
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when a block was about to end: give up what it held."""
         for lock in self._locks:
-            lock.abandon(error)
+            lock._abandon(error)
 
     def __repr__(self) -> str:
-        return f"<Locks {', '.join(map(repr, self.names))} timeout={self.timeout}>"
+        return f"<Locks {', '.join(map(repr, self.names))} timeout={self._timeout}>"
 
 
 class Leases(Mapping[str, Lease], NotCopied):
@@ -199,7 +199,7 @@ class Leases(Mapping[str, Lease], NotCopied):
         """Let the loss of one cancel the body from now on (async code, unless it has ``on_lost="flag"``)."""
         self.check()
         for lease in self._leases.values():
-            lease.arm()
+            lease._arm()
         return self
 
     async def __aexit__(
@@ -208,10 +208,10 @@ class Leases(Mapping[str, Lease], NotCopied):
         """Give all back; say `LeaseLost` if one was lost, unless the body raises something of its own."""
         await _unwind(list(self._leases.values()), exc)
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block was about to end: give all back all the same."""
         for lease in self._leases.values():
-            lease.abandon(error)
+            lease._abandon(error)
 
     def __repr__(self) -> str:
         return f"<Leases {', '.join(map(repr, self._leases.values()))}>"
@@ -230,7 +230,7 @@ class LossOfAny(NotCopied):
     @property
     def reason(self) -> LossReason | None:
         """Why the first of them was lost; None if none was."""
-        return next((loss.reason for loss in self._losses if loss.reason is not None), None)
+        return next((loss._reason for loss in self._losses if loss._reason is not None), None)
 
     def __bool__(self) -> bool:
         """Whether one was lost, by the clock of this moment."""
@@ -245,17 +245,17 @@ class LossOfAny(NotCopied):
         event, now = self._context.runtime.event(), self._context.runtime.now
         until = Deadline(now, checked_timeout(timeout))
         for loss in self._losses:
-            loss.when_over(event.set)
+            loss._when_over(event.set)
         try:
             while True:
                 event.clear()
-                held = [loss for loss in self._losses if loss.can_happen]
+                held = [loss for loss in self._losses if loss._can_happen]
                 if self or not held or until.passed():
                     break
-                await event.wait(min(until.left(), max(0.0, min(loss.deadline for loss in held) - now())))
+                await event.wait(min(until.left(), max(0.0, min(loss._deadline for loss in held) - now())))
         finally:
             for loss in self._losses:
-                loss.forget(event.set)
+                loss._forget(event.set)
         return bool(self)
 
     def __repr__(self) -> str:
@@ -278,10 +278,10 @@ async def _give_up(taken: Sequence[Lease], error: BaseException, within: float) 
     try:
         if within >= LEAST and not isinstance(error, GeneratorExit | StoreUnavailable):
             for lease in reversed(taken):
-                await lease.give_up(within / len(taken))
+                await lease._give_up(within / len(taken))
     finally:
         for lease in taken:
-            lease.leave()
+            lease._leave()
 
 
 async def _unwind(leases: Sequence[Lease], exc: BaseException | None, *, quietly: bool = True) -> None:

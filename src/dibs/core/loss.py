@@ -36,94 +36,94 @@ class LossHost(Protocol):
 class Loss(NotCopied):
     """The loss of one lease, as a flag: ``if lease.lost``, ``lease.lost.wait(1)``."""
 
-    __slots__ = ("_calls", "_deadline", "_end", "_host", "_open", "_reason", "_timer")
+    __slots__ = ("_calls", "_cause", "_end", "_host", "_open", "_timer", "_until")
 
     _instead = "ask the lease, in the process that holds it"
 
     def __init__(self, host: LossHost, sent_at: float, ttl: float, max_hold: float | None) -> None:
         self._host = host  # its mutex is looked up at each use: a forked child has a fresh one
         self._end = None if max_hold is None else sent_at + max_hold
-        self._deadline = self._bounded(valid_until(sent_at, ttl))
+        self._until = self._bounded(valid_until(sent_at, ttl))
         self._open = True
-        self._reason: LossReason | None = None
+        self._cause: LossReason | None = None
         self._calls: list[Callable[[], None]] | None = None
         self._timer: Timer | None = None
 
     def __bool__(self) -> bool:
         """Whether the lease was lost, by the clock of this moment."""
-        return self.reason is not None
+        return self._reason is not None
 
     def is_set(self) -> bool:
         """Whether the lease was lost, by the clock of this moment."""
-        return self.reason is not None
+        return self._reason is not None
 
     async def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the lease is lost or given up, at most *timeout* seconds; tell whether it was lost."""
         event, now = self._host.runtime.event(), self._host.runtime.now
         until = Deadline(now, checked_timeout(timeout))
-        self.when_over(event.set)
+        self._when_over(event.set)
         try:
-            while self.can_happen and not until.passed():
-                await event.wait(min(until.left(), max(0.0, self.deadline - now())))
+            while self._can_happen and not until.passed():
+                await event.wait(min(until.left(), max(0.0, self._deadline - now())))
         finally:
-            self.forget(event.set)
+            self._forget(event.set)
         return bool(self)
 
     def __repr__(self) -> str:
-        return f"<Loss {self.reason.value}>" if self.reason else "<Loss: not lost>"
+        return f"<Loss {self._reason.value}>" if self._reason else "<Loss: not lost>"
 
     # --- for the lease and the keeper ----------------------------------------------------------------------
 
     @property
-    def deadline(self) -> float:
+    def _deadline(self) -> float:
         """The moment at which it is lost if no renewal succeeds."""
-        return self._deadline
+        return self._until
 
     @property
-    def reason(self) -> LossReason | None:
+    def _reason(self) -> LossReason | None:
         """Why it was lost; None if it was not."""
-        if self._open and self._host.runtime.now() >= self.deadline:
-            self.happen(LossReason.MAX_HOLD if self.deadline == self._end else LossReason.EXPIRED)
-        return self._reason
+        if self._open and self._host.runtime.now() >= self._deadline:
+            self._happen(LossReason.MAX_HOLD if self._deadline == self._end else LossReason.EXPIRED)
+        return self._cause
 
     @property
-    def can_happen(self) -> bool:
+    def _can_happen(self) -> bool:
         """Whether the lease is held: not lost, and not given up."""
-        return self.reason is None and self._open
+        return self._reason is None and self._open
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether nobody has found it lost or given it up so far; the clock is not asked."""
         return self._open
 
-    def happen(self, reason: LossReason) -> None:
+    def _happen(self, reason: LossReason) -> None:
         """The lease is over, for ever."""
         self._finish(reason)
 
-    def settle(self) -> bool:
+    def _settle(self) -> bool:
         """The lease is given up: from now on it cannot be lost. False if it was over already."""
-        return self.reason is None and self._finish(None)
+        return self._reason is None and self._finish(None)
 
-    def found(self, reason: LossReason) -> None:
+    def _found(self, reason: LossReason) -> None:
         """The store said, when the lease was given back, that it was not ours any more."""
-        self._reason = reason
+        self._cause = reason
 
-    def extend(self, sent_at: float, ttl: float) -> bool:
+    def _extend(self, sent_at: float, ttl: float) -> bool:
         """A renewal sent at *sent_at* was confirmed. False if the lease was over by then: it stays so."""
         with self._host.mutex:
-            if not self._open or self._host.runtime.now() >= self._deadline:
+            if not self._open or self._host.runtime.now() >= self._until:
                 return False
-            self._deadline = max(self._deadline, self._bounded(valid_until(sent_at, ttl)))
+            self._until = max(self._until, self._bounded(valid_until(sent_at, ttl)))
             return True
 
-    def left_to_hold(self, now: float, ttl: float) -> float:
+    def _left_to_hold(self, now: float, ttl: float) -> float:
         """How long a renewal at *now* should be: the ttl, or less when *max_hold* is near."""
         if self._end is None:
             return ttl
         to_the_end = (self._end - now + 0.003) / 0.99  # what `valid_until` makes just more than the end of
         return min(ttl, max(to_the_end, 0.1 * ttl))
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def _when_over(self, call: Callable[[], None]) -> None:
         """Do *call* when the lease is lost or given up; at once if it is."""
         with self._host.mutex:
             is_open = self._open
@@ -132,7 +132,7 @@ class Loss(NotCopied):
         if not is_open:
             call()
 
-    def forget(self, call: Callable[[], None]) -> None:
+    def _forget(self, call: Callable[[], None]) -> None:
         """Do not do *call* any more."""
         with self._host.mutex:
             if self._calls and call in self._calls:
@@ -141,16 +141,16 @@ class Loss(NotCopied):
                 self._timer.cancel()
                 self._timer = None
 
-    def watch(self) -> None:
+    def _watch(self) -> None:
         """Look at the deadline by a timer that does no I/O, where the runtime has timers."""
-        if self.can_happen and self._calls:
-            self._timer = self._host.runtime.call_at(self.deadline, self.watch)
+        if self._can_happen and self._calls:
+            self._timer = self._host.runtime.call_at(self._deadline, self._watch)
 
     def _finish(self, reason: LossReason | None) -> bool:
         with self._host.mutex:
             if not self._open:
                 return False
-            self._open, self._reason = False, reason
+            self._open, self._cause = False, reason
             calls, self._calls = self._calls, None
         for call in calls or ():
             call()

@@ -21,7 +21,7 @@ class OpenBlocks:
 
     def push(self, lease: Lease) -> None:
         """A block was entered with *lease*."""
-        key = lease.name, lease.owner
+        key = lease.name, lease._owner
         self._blocks[key] = (*self._blocks.get(key, ()), lease)
 
     def find(self, name: str, owner: object) -> Lease | None:
@@ -35,7 +35,7 @@ class OpenBlocks:
 
     def remove(self, lease: Lease) -> None:
         """The block of *lease* was left."""
-        key = lease.name, lease.owner
+        key = lease.name, lease._owner
         blocks = self._blocks.get(key, ())
         if blocks[:-1]:
             self._blocks[key] = tuple(each for each in blocks if each is not lease)

@@ -58,10 +58,10 @@ async def remember(context: Context, lease: Lease, data: bytes, keep: float) -> 
     """Write *data* as the record of what *lease* holds, for *keep* seconds, and go on holding it."""
     lease.check()
     reason = await context.closing.do(
-        record_store(context.store).remember, lease.claim, checked_record(data, lease.name), keep, step(context, lease)
+        record_store(context.store).remember, lease._claim, checked_record(data, lease.name), keep, step(context, lease)
     )
     if reason is not None:
-        lease.lost.happen(reason)
+        lease.lost._happen(reason)
         raise LeaseLost(lease.name, lease.fence, reason)
 
 
@@ -77,9 +77,9 @@ async def finish(context: Context, lease: Lease, data: bytes, keep: float) -> No
 async def _finish_in_time(context: Context, lease: Lease, data: bytes, keep: float) -> None:
     lease.check()
     checked_record(data, lease.name)
-    until = lease.lost.deadline  # nobody renews it any more from here on
+    until = lease.lost._deadline  # nobody renews it any more from here on
     try:
-        if not lease.end("finished"):
+        if not lease._end("finished"):
             lease.check()
         answer = await context.runtime.shielded(_finish(context, lease, data, keep, until))
     except BaseException as error:  # Ctrl-C, where nothing shields from it: one more try
@@ -103,7 +103,7 @@ async def _finish_at_once(context: Context, lease: Lease, data: bytes, keep: flo
     lease.check()
     answer: Answer = NOT_ASKED
     try:
-        if not lease.end("finished"):
+        if not lease._end("finished"):
             lease.check()
         answer = await context.runtime.shielded(_try_finish(context, lease, data, keep))
     finally:
@@ -115,7 +115,7 @@ async def _finish_at_once(context: Context, lease: Lease, data: bytes, keep: flo
 
 async def try_to_finish(context: Context, lease: Lease, data: bytes, keep: float) -> None:
     """Do the same once more if Ctrl-C came before it was begun; whatever comes of it, Ctrl-C goes on."""
-    if lease.end("finished"):
+    if lease._end("finished"):
         with suppress(Exception):
             await _try_finish(context, lease, data, keep)
 
@@ -144,12 +144,12 @@ async def _try_finish(
 ) -> Answer:
     try:
         within = min(step(context, lease), within)
-        return await record_store(context.store).finish(lease.claim, data, keep, within)
+        return await record_store(context.store).finish(lease._claim, data, keep, within)
     except StoreUnavailable as error:
         return error
 
 
 def _tell(lease: Lease, reason: LossReason | None) -> None:
     if reason is not None:
-        lease.lost.found(reason)
+        lease.lost._found(reason)
         raise LeaseLost(lease.name, lease.fence, reason)

@@ -96,4 +96,4 @@ def wanted(entry: Entry) -> bool:
     if isinstance(entry, Return):
         return not entry.done
     lease = entry()
-    return lease is not None and lease.lost.is_open
+    return lease is not None and lease.lost._is_open

@@ -27,13 +27,13 @@ class Work:
         self._interrupt: Interrupt | None = runtime.interrupt()
         self._job = runtime.spawn(self._attend, "dibs term")
         if self._interrupt is not None:
-            lost.when_over(self._stop)
-            lost.watch()
+            lost._when_over(self._stop)
+            lost._watch()
 
     def end(self, exc: BaseException | None) -> bool:
         """It has stopped, with *exc*; tell whether it was we who stopped it so."""
         interrupt, self._interrupt = self._interrupt, None
-        self._lost.forget(self._stop)
+        self._lost._forget(self._stop)
         self._stopped.set()
         return interrupt is not None and interrupt.absorb(exc)
 
@@ -46,7 +46,7 @@ class Work:
             self._stuck()
 
     def _stuck(self) -> None:
-        what = f"{self._title} was told to stop ({self._lost.reason}) and still runs after {self._stuck_after:g} s"
+        what = f"{self._title} was told to stop ({self._lost._reason}) and still runs after {self._stuck_after:g} s"
         if self._on_stuck == TERMINATE:
             self._runtime.end_process(f"{what}: this process is ended, so that no two lead at once")
         import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here

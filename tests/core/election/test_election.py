@@ -43,7 +43,7 @@ class TestElection(CoreTests):
             async with election.lead() as term:
                 world.wire(client).spoil_every("renew", refuse)
                 seen = [election.is_leader()]
-                while term.lost.reason is None:
+                while term.lost._reason is None:
                     await world.sleep(0.02)
                     seen.append(election.is_leader())
         assert seen == sorted(seen, reverse=True)
@@ -107,7 +107,7 @@ class TestElection(CoreTests):
         async def work(term: Term) -> None:
             terms.append(term.fence)
             if len(terms) == 1:
-                await world.lose(term.lease)
+                await world.lose(term._lease)
                 await until_told(term)
                 term.check()  # blocking work says so itself; other work was cancelled above
             election.stop()
@@ -144,7 +144,7 @@ class TestElection(CoreTests):
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client, said = world.client(), list[str]()
-        monkeypatch.setattr(client.runtime, "end_process", said.append)
+        monkeypatch.setattr(client._runtime, "end_process", said.append)
         election = client.election(world.name(), on_stuck="exit", stuck_after=0.02, candidate="web-3")
         with pytest.raises(LeaseLost):
             async with election.lead():
@@ -169,14 +169,14 @@ class TestElection(CoreTests):
                 async with election.lead() as term:
                     if stop_first:
                         election.stop()
-                    reason = await world.lose(term.lease)
-            assert lost.value.reason is term.lost_reason is term.lease.lost_reason is reason
+                    reason = await world.lose(term._lease)
+            assert lost.value.reason is term.lost_reason is term._lease.lost_reason is reason
 
     async def test_a_note_about_the_end_of_a_term_and_the_term_give_one_reason(self, world: World) -> None:
         election = candidate(world, world.name())
         with pytest.raises(ValueError, match="mine") as raised:
             async with election.lead() as term:
-                reason = await world.lose(term.lease)
+                reason = await world.lose(term._lease)
                 raise ValueError("mine")
         assert term.lost_reason is reason
         assert raised.value.__notes__ == [str(LeaseLost(term.name, term.fence, reason))]

@@ -150,7 +150,7 @@ class TestCommitOnSome(CallerTests):
             async with client.idempotent(KEY) as call:
                 with pytest.raises(Misuse, match="belongs into the transaction"):
                     await done(call.commit(caller.conn))
-                assert not call.is_done()
+                assert not call._is_done()
 
     async def test_a_store_elsewhere_is_misuse(self, database: Database, tmp_path: Path) -> None:
         """In another file, in another kind of database, or in none."""
@@ -192,7 +192,7 @@ def test_a_replay_has_nothing_to_do() -> None:
 async def freed(client: Client) -> None:
     """Wait until nobody holds the key."""
     while (await client.show(KEY)).holder is not None:
-        await client.runtime.sleep(0.01)
+        await client._runtime.sleep(0.01)
 
 
 async def lasts(caller: Any) -> bool:

@@ -400,7 +400,7 @@ def test_ctrl_c_at_the_end_of_the_block_gives_back_and_records_what_is_done(monk
 
 def test_a_store_without_records_says_so_at_once() -> None:
     client = untouchable()
-    client.store.guarantees = client.store.guarantees._replace(cannot={Ability.RECORDS: "take redis:"})  # type: ignore[misc]
+    client._store.guarantees = client._store.guarantees._replace(cannot={Ability.RECORDS: "take redis:"})  # type: ignore[misc]
     with pytest.raises(NotSupported, match="take redis:"):
         client.idempotent("key")
 

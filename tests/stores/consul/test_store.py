@@ -277,7 +277,7 @@ class TestLoss:
             consul.ask("DELETE", f"/v1/kv/{consul.root}/default/job-0/.lock")
             monkeypatch.setattr(Agent, "read", refused_from_the_second_on)
             with pytest.raises(PartlyRenewed) as partly:
-                run(client._core.store.renew([lease._core.claim for lease in leases], 5))
+                run(client._core._store.renew([lease._core._claim for lease in leases], 5))
             assert partly.value.answers[:2] == [LossReason.TAKEN, None]
             assert leases[0].lost_reason is LossReason.TAKEN
             monkeypatch.undo()

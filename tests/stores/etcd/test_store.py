@@ -118,10 +118,10 @@ class TestSharedLeases(EtcdKind):
         began = world.now()
         await world.until(lambda: later(world, began + 0.6))
         calls.clear()
-        await store_of(world, client).renew([lease.claim for lease in [*leases, other]], STEP)
+        await store_of(world, client).renew([lease._claim for lease in [*leases, other]], STEP)
         assert calls == {"kv/txn": 1, "lease/keepalive": 2}
         calls.clear()
-        await store_of(world, client).renew([lease.claim for lease in leases], STEP)
+        await store_of(world, client).renew([lease._claim for lease in leases], STEP)
         assert calls == {"kv/txn": 1}, "it was renewed a moment ago"
 
     async def test_clients_and_refused_tries_leave_no_key_and_no_lease(
@@ -563,7 +563,7 @@ class TestHandOver(EtcdKind):
         keep.places.put(place._replace(until=world.now()))
         monkeypatch.setattr(keep, "read", read_and_resumed)
         await keep._end(keep.places.overdue(world.now()), {lease.id for lease in keep.leases.all()}, world.now() + STEP)
-        assert await is_there(etcd_server, taken.claim)
+        assert await is_there(etcd_server, taken._claim)
         await resumed[0].renew()
         await kept.renew()
 
@@ -688,7 +688,7 @@ class TestWhereItIs:
             dibs.connect(server.url) as other,
         ):
             leases = [client.lock(f"{number}", ttl=30).acquire(timeout=0) for number in range(20)]
-            answers = run(client._core.store.renew([lease._core.claim for lease in leases], STEP))
+            answers = run(client._core._store.renew([lease._core._claim for lease in leases], STEP))
             assert answers == [None] * 20
             with client.semaphore("s", 2), other.semaphore("s", 2):
                 pass
@@ -825,7 +825,7 @@ async def is_there(server: EtcdServer, claim: Claim) -> bool:
 
 async def detached(client: Client, name: str) -> Claim:
     lease = await client.lock(name).acquire(timeout=0)
-    claim = lease.claim
+    claim = lease._claim
     await lease.detach()
     return claim
 

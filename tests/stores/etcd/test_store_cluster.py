@@ -128,7 +128,7 @@ def test_a_member_without_the_others_grants_nothing_and_whoever_holds_is_told_in
 
 def deadline(lease: dibs.Lease) -> float:
     """When it ends unless it is renewed."""
-    return lease._core.lost.deadline
+    return lease._core.lost._deadline
 
 
 def serves(member: EtcdServer) -> bool:

@@ -307,7 +307,7 @@ class TestServers(RedisKind):
         flush()
         await (await waiter.result()).release()
         flush()
-        assert await world.store.renew([lease.claim], STEP) == [LossReason.EVICTED]
+        assert await world.store.renew([lease._claim], STEP) == [LossReason.EVICTED]
 
     @pytest.mark.parametrize("share", [None, Share(1, 2)], ids=["all", "a part"])
     async def test_the_request_that_finds_a_loss_says_why_and_no_second_one_has_to_come_through(
@@ -583,7 +583,7 @@ class TestReplicas(ReplicaKind):
         with took(1):
             for _ in range(5):
                 await held.lost.wait(0.02)
-                assert await world.store.renew([held.claim], STEP) == [None]
+                assert await world.store.renew([held._claim], STEP) == [None]
                 await held.renew()
         assert await stuck.result()
 

@@ -58,7 +58,7 @@ class Unlucky:
 
 def contend(url: str, log: Path, mode: str) -> None:
     client = dibs.connect(url)
-    store = cast("RedlockStore", client._core.store)
+    store = cast("RedlockStore", client._core._store)
     nodes = cast("BlockingNodes", store._nodes)
     real = nodes.round
     nodes.round = lambda token="": Unlucky(real(token), nodes.names, token)  # type: ignore[method-assign,assignment,return-value]

@@ -54,7 +54,7 @@ def met(*ports: int, options: str = "") -> dibs.Client:
 
 
 def nodes_of(client: dibs.Client) -> BlockingNodes:
-    return cast("BlockingNodes", cast("RedlockStore", client._core.store)._nodes)
+    return cast("BlockingNodes", cast("RedlockStore", client._core._store)._nodes)
 
 
 def none_has_it(servers: list[RedisServer]) -> bool:

@@ -163,13 +163,13 @@ class TestLostAnswers(Kind, Fixtures):
     ) -> None:
         client = world.client()
         lease = await client.lock("a").acquire(timeout=0)
-        deadline = lease.lost.deadline
+        deadline = lease.lost._deadline
         proxy.drop_reply(to=guid(lease.token).encode())
         with pytest.raises(StoreUnavailable):
             await lease.renew()
-        assert lease.lost.deadline == deadline
+        assert lease.lost._deadline == deadline
         await lease.renew()
-        assert lease.lost.deadline > deadline
+        assert lease.lost._deadline > deadline
 
     async def test_a_connection_that_breaks_is_no_loss(self, world: World, proxy: FaultProxy) -> None:
         client = world.client()

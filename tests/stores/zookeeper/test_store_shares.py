@@ -192,7 +192,7 @@ class TestCalls(Called, SharesKind):
 def entered(client: Client) -> Store:
     """The store of a client that has not been used yet, ready for use."""
     client._context.check_usable()
-    return client.store
+    return client._store
 
 
 async def is_called(place: ZooKeeperPlace) -> bool:

@@ -16,13 +16,13 @@ class Candidacy(Protocol):
 
     name: str
 
-    async def campaign(self, timeout: float | None, taken: list[Lease]) -> Lease:
+    async def _campaign(self, timeout: float | None, taken: list[Lease]) -> Lease:
         """Wait for the place."""
 
-    def won(self, lease: Lease) -> Term:
+    def _won(self, lease: Lease) -> Term:
         """Begin the term that *lease* is for."""
 
-    def left(self, term: Term) -> None:
+    def _left(self, term: Term) -> None:
         """The work of *term* has stopped."""
 
 
@@ -42,11 +42,11 @@ class Leading(NotCopied):
         """Wait until this candidate leads; from then on the end of the term cancels the body (async code)."""
         if self._term is not None:
             raise Misuse(f"this block of the election {self._election.name!r} was entered already; call lead() again")
-        lease = await self._election.campaign(self._timeout, self._taken)
+        lease = await self._election._campaign(self._timeout, self._taken)
         try:
-            term = self._term = self._election.won(lease)
+            term = self._term = self._election._won(lease)
         except BaseException:
-            lease.leave()
+            lease._leave()
             raise
         return term
 
@@ -57,13 +57,13 @@ class Leading(NotCopied):
         term = self._term
         if term is None:
             raise Misuse(f"the block of the election {self._election.name!r} is left without having been entered")
-        cut = term.end(exc)
-        self._election.left(term)
+        cut = term._end(exc)
+        self._election._left(term)
         own = None if cut else exc
         try:
-            await term.lease.__aexit__(type(own) if own else None, own, trace)
+            await term._lease.__aexit__(type(own) if own else None, own, trace)
         finally:
-            term.learn()
+            term._learn()
         reason = term.lost_reason
         if reason is not None:
             lost = LeaseLost(term.name, term.fence, reason)
@@ -75,11 +75,11 @@ class Leading(NotCopied):
     def __repr__(self) -> str:
         return f"<Leading in {self._election!r}>"
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give the place up."""
         if isinstance(error, Misuse):  # that is a block inside, which goes on
             return
         if self._term is not None:
-            self._term.end(None)
-            self._election.left(self._term)
+            self._term._end(None)
+            self._election._left(self._term)
         leave(self._taken)

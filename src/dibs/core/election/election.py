@@ -81,7 +81,7 @@ class Election(NotCopied):
         check_at_once(work)
         while not self._stopped:
             await self._serve(work)
-            self._leading = None  # its place was given up; not before: see `abandon`
+            self._leading = None  # its place was given up; not before: see `_abandon`
             await self._pause()
 
     def is_leader(self) -> float:
@@ -90,7 +90,7 @@ class Election(NotCopied):
         Never a plain yes: it would be wrong a moment later. What has to be certain compares the fence.
         """
         lost = self._lost
-        return lost.left() if lost is not None and self._pid == self._context.runtime.pid() else 0.0
+        return lost._left() if lost is not None and self._pid == self._context.runtime.pid() else 0.0
 
     async def leader(self) -> Leader | None:
         """Who leads now, by the store; None if the place is vacant. It may have changed when you read it."""
@@ -116,7 +116,7 @@ class Election(NotCopied):
         for deadline in list(self._campaigns):
             deadline.bring_forward()
         if self._lost is not None:
-            self._lost.happen(LossReason.STEPPED_DOWN)
+            self._lost._happen(LossReason.STEPPED_DOWN)
         for event in list(self._waiting):
             event.set()
 
@@ -126,12 +126,7 @@ class Election(NotCopied):
 
     # --- for the block and the watch -------------------------------------------------------------------------
 
-    @property
-    def stopped(self) -> bool:
-        """Whether it was told to stop."""
-        return self._stopped
-
-    async def stopped_within(self, seconds: float) -> bool:
+    async def _stopped_within(self, seconds: float) -> bool:
         """Wait until it is told to stop, at most so many seconds; tell whether it was."""
         if self._stopped or seconds <= 0:
             return self._stopped
@@ -142,7 +137,7 @@ class Election(NotCopied):
         finally:
             self._waiting.discard(event)
 
-    async def campaign(self, timeout: float | None, taken: list[Lease]) -> Lease:
+    async def _campaign(self, timeout: float | None, taken: list[Lease]) -> Lease:
         """Wait for the place; the lease is in *taken* as soon as it exists, as with `Lock.take`."""
         if self._stopped:
             raise Misuse(f"this candidate in the election {self.name!r} was stopped; make another with client.election")
@@ -151,28 +146,28 @@ class Election(NotCopied):
         deadline = Deadline(self._context.runtime.now, timeout, look_every=NOTICED_AFTER)
         self._campaigns.add(deadline)
         try:
-            return await lock.take(timeout, taken, deadline)
+            return await lock._take(timeout, taken, deadline)
         finally:
             self._campaigns.discard(deadline)
 
-    def won(self, lease: Lease) -> Term:
+    def _won(self, lease: Lease) -> Term:
         """Make the term of *lease*, and let its end stop the work of the current thread or task."""
         term = Term(self._context, lease, self.candidate, self._timings.grace)
-        term.begin(self._context.runtime, self._timings, self._on_stuck)
+        term._begin(self._context.runtime, self._timings, self._on_stuck)
         self._lost, self._pid = term.lost, self._context.runtime.pid()
         if self._stopped:  # meanwhile
-            term.lost.happen(LossReason.STEPPED_DOWN)
+            term.lost._happen(LossReason.STEPPED_DOWN)
         return term
 
-    def left(self, term: Term) -> None:
+    def _left(self, term: Term) -> None:
         """The work of *term* has stopped."""
         if self._lost is term.lost:
             self._lost = None
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came out of `run`: nothing is held on."""
         if self._leading is not None:
-            self._leading.abandon(error)
+            self._leading._abandon(error)
 
     # --- one round of run --------------------------------------------------------------------------------------
 
@@ -195,7 +190,7 @@ class Election(NotCopied):
 
     async def _pause(self) -> None:
         """Let others have a chance, and a store that fails some peace; not all at the same moment."""
-        await self.stopped_within(self._timings.retry * (0.5 + self._context.runtime.random()))
+        await self._stopped_within(self._timings.retry * (0.5 + self._context.runtime.random()))
 
 
 def checked_candidate(candidate: object, on_stuck: object) -> tuple[str, str]:

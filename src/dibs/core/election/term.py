@@ -33,24 +33,24 @@ class TermLoss(Loss):
     def __init__(self, host: LossHost, lease: Loss, grace: float) -> None:
         super().__init__(host, 0.0, 0.0, None)
         self._lease, self._grace = lease, grace
-        lease.when_over(self._follow)
+        lease._when_over(self._follow)
 
     @property
-    def deadline(self) -> float:
+    def _deadline(self) -> float:
         """The moment at which the work is told to stop if no renewal succeeds."""
-        return self._lease.deadline - self._grace
+        return self._lease._deadline - self._grace
 
-    def left(self) -> float:
+    def _left(self) -> float:
         """Seconds until then; 0 when the term is over."""
-        return max(0.0, self.deadline - self._host.runtime.now()) if self.can_happen else 0.0
+        return max(0.0, self._deadline - self._host.runtime.now()) if self._can_happen else 0.0
 
     def _follow(self) -> None:
         """The lease is over, and with it the term."""
-        reason = self._lease.reason
+        reason = self._lease._reason
         if reason is not None:
-            self.happen(reason)
+            self._happen(reason)
         else:
-            self.settle()
+            self._settle()
 
 
 class Term(NotCopied):
@@ -59,7 +59,7 @@ class Term(NotCopied):
     Do not start anything new when `lost` is set. The body of ``async with`` is then cancelled; blocking code asks.
     """
 
-    __slots__ = ("__weakref__", "_work", "candidate", "fence", "lease", "lost", "name")
+    __slots__ = ("__weakref__", "_lease", "_work", "candidate", "fence", "lost", "name")
 
     _instead = "the fence is what others may know of it"
 
@@ -73,7 +73,7 @@ class Term(NotCopied):
     """Whether the term is over, as a flag: ``if term.lost``, ``term.lost.wait(1)``."""
 
     def __init__(self, host: LossHost, lease: Lease, candidate: str, grace: float) -> None:
-        self.lease, self.candidate = lease, candidate
+        self._lease, self.candidate = lease, candidate
         self.name, self.fence = lease.name, lease.fence
         self.lost = TermLoss(host, lease.lost, grace)
         self._work: Work | None = None
@@ -81,41 +81,41 @@ class Term(NotCopied):
     @property
     def lost_reason(self) -> LossReason | None:
         """Why the term is over; None as long as it is not."""
-        return self.lost.reason
+        return self.lost._reason
 
     def expires_in(self) -> float:
         """Seconds until the work has to stop if no renewal succeeds; 0 when the term is over."""
-        return self.lost.left()
+        return self.lost._left()
 
     def check(self) -> None:
         """Raise `LeaseLost` if the term is over, `Misuse` if its block was left. Costs no I/O.
 
         A process can be paused right after it: only a guard that compares the fence is exact.
         """
-        reason = self.lost.reason
+        reason = self.lost._reason
         if reason is not None:
             raise LeaseLost(self.name, self.fence, reason)
-        self.lease.check()
+        self._lease.check()
 
     def __repr__(self) -> str:
-        state = self.lost.reason or f"expires_in={self.expires_in():.3f}"
+        state = self.lost._reason or f"expires_in={self.expires_in():.3f}"
         return f"<Term {self.fence} of {self.name!r}, led by {self.candidate!r}, {state}>"
 
     # --- for the block ---------------------------------------------------------------------------------------
 
-    def begin(self, runtime: Runtime, timings: Timings, on_stuck: str) -> None:
+    def _begin(self, runtime: Runtime, timings: Timings, on_stuck: str) -> None:
         """The work begins: from now on the end of the term stops it."""
         title = f"the work of {self.candidate!r}, which leads {self.name!r} (term {self.fence}),"
         self._work = Work(runtime, self.lost, timings.stuck_after, on_stuck, title)
 
-    def learn(self) -> None:
+    def _learn(self) -> None:
         """The place was given up: a lease that was lost before that is why the term is over, whatever came first."""
-        reason = self.lease.lost_reason
+        reason = self._lease.lost_reason
         if reason is not None:
-            self.lost.found(reason)
+            self.lost._found(reason)
 
-    def end(self, exc: BaseException | None) -> bool:
+    def _end(self, exc: BaseException | None) -> bool:
         """The work has stopped, with *exc*; tell whether that is how the end of the term stopped it."""
         cut = self._work is not None and self._work.end(exc)
-        self.lost.settle()
+        self.lost._settle()
         return cut

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class WatchedElection(Protocol):
     """What a watch needs of its election."""
 
-    async def stopped_within(self, seconds: float) -> bool:
+    async def _stopped_within(self, seconds: float) -> bool:
         """Wait for *seconds*, or until the election is stopped; tell whether it was."""
 
     async def leader(self) -> Leader | None:
@@ -48,7 +48,7 @@ class Leaders(NotCopied):
     async def __anext__(self) -> Leader | None:
         """Wait for the next change: who leads now, None if nobody does."""
         heard_at = self._runtime.now()
-        while not await self._election.stopped_within(self._nap):
+        while not await self._election._stopped_within(self._nap):
             try:
                 leader = await self._election.leader()
             except StoreUnavailable:  # which says nothing about who leads

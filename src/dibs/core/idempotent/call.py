@@ -32,7 +32,7 @@ class Call(NotCopied):
 
     __slots__ = (
         *("_store", "_codec", "_fingerprint", "_keep", "_lease", "_outcome", "_record", "_result"),
-        *("committed", "key"),
+        *("_committed", "key"),
     )
 
     _instead = "the key and the result are what others may know of it"
@@ -47,7 +47,7 @@ class Call(NotCopied):
         self._outcome = Outcome("running", fingerprint, 1, None, b"")
         self._result: Any = None
         self._record = b""
-        self.committed = False
+        self._committed = False
 
     @property
     def replayed(self) -> bool:
@@ -98,7 +98,7 @@ class Call(NotCopied):
         written as bytes, or has too many, is `Misuse`: the work counts as done all the same, and has no result.
         """
         self.lease.check()
-        if self.committed:
+        if self._committed:
             raise Misuse(f"the call {self.key!r} was said to be done with commit(), whose transaction decides about it")
         self._set(result)
 
@@ -118,51 +118,51 @@ class Call(NotCopied):
 
     # --- for the block -------------------------------------------------------------------------------------
 
-    def begin(self, lease: Lease, before: Outcome | None) -> None:
+    def _begin(self, lease: Lease, before: Outcome | None) -> None:
         """The work is to be done under *lease*, after an attempt that failed."""
         self._lease = lease
         if before is not None:
             self._outcome = before._replace(attempt=before.attempt + 1, fingerprint=self._fingerprint, result=b"")
 
-    def replay(self, outcome: Outcome) -> None:
+    def _replay(self, outcome: Outcome) -> None:
         """The work was done before."""
         self._outcome = outcome
         if outcome.error is None:
             self._result = self._codec.load(outcome.result)
 
-    def is_done(self) -> bool:
+    def _is_done(self) -> bool:
         """Whether somebody said so."""
         return self._outcome.state == DONE
 
-    def success(self) -> bytes:
+    def _success(self) -> bytes:
         """The record that says it is done."""
-        if not self.is_done():
+        if not self._is_done():
             with suppress(Exception):  # of a dump that knows no None: then it is done, and has no result
                 self._set(None)
         return self._record
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         """Give the lease up where nothing can be awaited. What is done is not given back without its record."""
-        if self.is_done():
-            self.lease.end("finished")
+        if self._is_done():
+            self.lease._end("finished")
         else:
-            self.lease.leave()
+            self.lease._leave()
 
-    def failure(self, error: BaseException) -> bytes:
+    def _failure(self, error: BaseException) -> bytes:
         """The record that says it failed."""
         return self._outcome._replace(state=FAILED, error=shortened(error), result=b"").to_bytes()
 
-    def check_same(self, outcome: Outcome, fence: int) -> None:
+    def _check_same(self, outcome: Outcome, fence: int) -> None:
         """Refuse a key that stands for something else, where both say what they are about."""
         if None not in (outcome.fingerprint, self._fingerprint) and outcome.fingerprint != self._fingerprint:
             raise KeyReused(self.key, fence)
 
-    def check_holder(self, holder: Holder) -> None:
+    def _check_holder(self, holder: Holder) -> None:
         """Refuse the key if the note of the call that is running says that it is used for something else."""
         if is_about_another(holder.note, self._fingerprint):
             raise KeyReused(self.key, holder.fence)
 
-    def marked(self, note: str) -> str:
+    def _marked(self, note: str) -> str:
         """The *note* for callers that come while this call runs."""
         return marked(note, self._fingerprint)
 
@@ -188,17 +188,17 @@ class Call(NotCopied):
         before = self._outcome, self._result, self._record
         try:
             self._set(result)
-            reason = await record_store(self._store).finish_on(session, lease.claim, self._record, self._keep)
+            reason = await record_store(self._store).finish_on(session, lease._claim, self._record, self._keep)
             if reason is not None:
                 raise self._refused(reason)
         except BaseException:  # the work is undone with its transaction, so it does not count as done
             self._outcome, self._result, self._record = before
             raise
-        self.committed = True
+        self._committed = True
 
     def _refused(self, reason: LossReason) -> Exception:
         """Why there is no lease to commit with; after a commit that was undone there is one, and it is said again."""
-        if self.committed:
+        if self._committed:
             return Misuse(
                 f"commit() of the call {self.key!r} was said before: if that transaction was committed, the call is "
                 "done; if it was undone, the lease has been lost since. Let this error undo what was done after it"

@@ -62,14 +62,14 @@ class Idempotent(NotCopied):
         parameter called *call* gets the `Call` in it.
         """
         check_async(func, "idempotent")
-        called = self.called(func)
+        called = self._called(func)
 
         @functools.wraps(func)
         async def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            ours = self.filled(*called.texts(args, kwargs))
+            ours = self._filled(*called.texts(args, kwargs))
             async with ours as call:
                 if not call.replayed:
-                    ours.returned(done(await func(*args, **called.given(kwargs, call)), func))
+                    ours._returned(done(await func(*args, **called.given(kwargs, call)), func))
             return call.result  # type: ignore[no-any-return]
 
         return run
@@ -89,7 +89,7 @@ class Idempotent(NotCopied):
             await self._begin(call)
         except BaseException:
             if not call.replayed:
-                call.drop()
+                call._drop()
             raise
         return call
 
@@ -106,36 +106,36 @@ class Idempotent(NotCopied):
             raise Misuse(f"the block of the call {self._lock.name!r} is left without having been entered")
         if call.replayed:
             return
-        interrupted = call.lease.disarm(exc)
+        interrupted = call.lease._disarm(exc)
         if isinstance(exc, GeneratorExit) and not self._context.runtime.blocking:
-            call.drop()  # the coroutine is being closed: nothing can be awaited any more
+            call._drop()  # the coroutine is being closed: nothing can be awaited any more
             return
         try:
             await self._end(call, exc)
         except (LeaseLost, StoreUnavailable) as error:
-            what_now = _DONE if exc is None or call.is_done() else _RETRY
+            what_now = _DONE if exc is None or call._is_done() else _RETRY
             if exc is None or interrupted:
                 error.add_note(what_now)
                 raise
-            if not call.committed:
+            if not call._committed:
                 exc.add_note(f"the call {call.key!r} was not recorded: {error}; {what_now}")
         except Misuse as error:  # a forked child leaves the parent's block
             if exc is None:
                 raise
             exc.add_note(str(error))
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
         if isinstance(error, Misuse):
             return
         call = self._call
         if call is not None and not call.replayed:
-            if self._context.runtime.blocking and call.is_done() and not call.committed:
-                run(try_to_finish(self._context, call.lease, call.success(), self._keep))
-            call.drop()
+            if self._context.runtime.blocking and call._is_done() and not call._committed:
+                run(try_to_finish(self._context, call.lease, call._success(), self._keep))
+            call._drop()
         leave(self._taken)
 
-    def called(self, func: Callable[..., Any]) -> Called:
+    def _called(self, func: Callable[..., Any]) -> Called:
         """What key and fingerprint are made of, for a function."""
         if not (self._fingerprint is None or isinstance(self._fingerprint, str)):
             raise Misuse(
@@ -143,71 +143,71 @@ class Idempotent(NotCopied):
             )
         return Called(func, self._lock.name, *([] if self._fingerprint is None else [self._fingerprint]), given="call")
 
-    def filled(self, texts: list[str], values: list[list[str]]) -> Idempotent:
+    def _filled(self, texts: list[str], values: list[list[str]]) -> Idempotent:
         """The same for one call of a function: *texts* are the key and the fingerprint, made of *values*.
 
         The values are of the fingerprint too, so that a key two calls share by chance replays nothing wrong.
         """
         old, key, fingerprint = self._lock, texts[0], [*texts[1:], values] if texts[1:] or values else None
-        return Idempotent(self._context, old.renamed(key), fingerprint, self._keep, self._codec)
+        return Idempotent(self._context, old._renamed(key), fingerprint, self._keep, self._codec)
 
-    def returned(self, result: Any) -> None:
+    def _returned(self, result: Any) -> None:
         """The function returned *result*: that is the result, unless the function has said what is."""
-        if self._call is not None and not self._call.is_done():
+        if self._call is not None and not self._call._is_done():
             self._call.done(result)
 
     def __repr__(self) -> str:
         return f"<Idempotent {self._lock.name!r} keep={self._keep:g}>"
 
     async def _begin(self, call: Call) -> None:
-        timeout = self._lock.timeout
+        timeout = self._lock._timeout
         deadline = Deadline(self._context.runtime.now, timeout)
         after, before = 0, None
         while True:
             left = timeout if not timeout else deadline.left()
             found = await self._take_or_recall(call, after, left)
             if not isinstance(found, Record):
-                call.begin(found, before)
-                found.arm()
+                call._begin(found, before)
+                found._arm()
                 return
             outcome = read(found)
-            call.check_same(outcome, found.fence)
+            call._check_same(outcome, found.fence)
             if outcome.state == DONE:
-                call.replay(outcome)
+                call._replay(outcome)
                 return
             after, before = found.fence, outcome  # it failed: take the lease, unless somebody has done so since
 
     async def _take_or_recall(self, call: Call, after: int, timeout: float | None) -> Lease | Record:
         """As the lock does it; while another is at it, its note tells what that one is about."""
         try:
-            return await self._lock.noted(call.marked(self._lock.note)).take_or_recall(after, timeout, self._taken)
+            return await self._lock._noted(call._marked(self._lock._note))._take_or_recall(after, timeout, self._taken)
         except NotAcquired as busy:
             if busy.holder is not None:
-                call.check_holder(busy.holder)
+                call._check_holder(busy.holder)
             raise
 
     async def _end(self, call: Call, exc: BaseException | None) -> None:
         lease = call.lease
-        if call.committed and exc is None:
-            lease.leave()  # the caller's transaction has done both, or does when it is committed
-        elif exc is None or (call.is_done() and not call.committed):
-            await finish(self._context, lease, call.success(), self._keep)
+        if call._committed and exc is None:
+            lease._leave()  # the caller's transaction has done both, or does when it is committed
+        elif exc is None or (call._is_done() and not call._committed):
+            await finish(self._context, lease, call._success(), self._keep)
         else:  # what was to be committed with the record was undone, so it is no record of a done call
-            await finish_or_leave(self._context, lease, call.failure(exc), self._keep)
+            await finish_or_leave(self._context, lease, call._failure(exc), self._keep)
 
 
 def idempotent_blocking(core: Idempotent, face: Callable[[Idempotent], Any], func: Callable[P, R]) -> Callable[P, R]:
     """Decorate a plain function; *face* makes a blocking block of ours."""
     check_blocking(func, "idempotent")
-    called = core.called(func)
+    called = core._called(func)
 
     @functools.wraps(func)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        ours = core.filled(*called.texts(args, kwargs))
+        ours = core._filled(*called.texts(args, kwargs))
         with face(ours) as call:
             if not call.replayed:
                 result = func(*args, **called.given(kwargs, call))
-                ours.returned(done(result, func))
+                ours._returned(done(result, func))
         return call.result  # type: ignore[no-any-return]
 
     return run

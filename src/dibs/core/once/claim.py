@@ -45,7 +45,7 @@ class Claimed:
 async def claim(context: Context, options: OnceOptions, taken: list[Lease]) -> Claimed:
     """Take the slot that it is now, by the store's clock; `Skipped` says why not.
 
-    The lease is in *taken* as soon as it exists, as with `Lock.take`.
+    The lease is in *taken* as soon as it exists, as with `Lock._take`.
     """
     context.check_usable(options.name)
     store = record_store(context.store)
@@ -66,7 +66,7 @@ async def claim(context: Context, options: OnceOptions, taken: list[Lease]) -> C
         await _refuse_held(context, options, slot, history, clock, answer)
         return await _begun(context, options, slot, history, clock, answer)
     except BaseException:
-        answer.leave()
+        answer._leave()
         raise
 
 
@@ -116,7 +116,7 @@ async def _taken(
     """Take the name, unless there is a later record than the one that was *seen*."""
     left = options.timeout if not options.timeout else deadline.left()
     try:
-        return await options.lock(context, slot).take_or_recall(0 if seen is None else seen.fence, left, taken)
+        return await options.lock(context, slot)._take_or_recall(0 if seen is None else seen.fence, left, taken)
     except NotAcquired as refused:
         by = f"by {refused.holder}" if refused.holder else "somewhere"
         raise Skipped(options.name, slot.key, SkipReason.RUNNING, f"the name is held {by}") from refused

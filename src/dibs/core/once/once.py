@@ -83,7 +83,7 @@ class Once(NotCopied):
         async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
             began = False
             try:
-                async with self.again() as run:
+                async with self._again() as run:
                     began = True
                     return done(await func(*args, **called.given(kwargs, run)), func)
             except Skipped as skipped:
@@ -107,7 +107,7 @@ class Once(NotCopied):
         if self._claimed is not None:
             raise Misuse(f"this once of {self.name!r} is in use; call client.once() for each block")
         claimed = self._claimed = await claim(self._context, self._options, self._taken)
-        claimed.lease.arm()
+        claimed.lease._arm()
         return Run(claimed.slot.key, claimed.attempt, claimed.lease)
 
     async def __aexit__(
@@ -123,9 +123,9 @@ class Once(NotCopied):
             self._claimed = None
 
     async def _end(self, claimed: Claimed, exc: BaseException | None) -> None:
-        own = None if claimed.lease.disarm(exc) else exc
+        own = None if claimed.lease._disarm(exc) else exc
         if isinstance(exc, GeneratorExit):  # the coroutine is being closed: nothing can be awaited any more
-            claimed.lease.leave()
+            claimed.lease._leave()
             return
         try:
             await claimed.end(None if own is None else shortened(own))
@@ -136,9 +136,9 @@ class Once(NotCopied):
                 raise
             own.add_note(str(error))
         except StoreUnavailable as error:
-            claimed.lease.tell(own, f"how slot {claimed.slot.key} ended may not be on record: {error}")
+            claimed.lease._tell(own, f"how slot {claimed.slot.key} ended may not be on record: {error}")
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """*error*, perhaps Ctrl-C, came when the block had not begun or was about to end: give up what it held."""
         if not isinstance(error, Misuse):
             leave(self._taken)
@@ -147,7 +147,7 @@ class Once(NotCopied):
     def __repr__(self) -> str:
         return f"<Once {self.name!r}>"
 
-    def again(self) -> Once:
+    def _again(self) -> Once:
         """The same, for one more block."""
         return Once(self._context, self._options)
 

@@ -45,7 +45,7 @@ class Electing(Kind):
         election = candidate(world, world.name(), ttl=0.4)
         with pytest.raises(LeaseLost):
             async with election.lead() as term:
-                await world.lose(term.lease)  # in async code the body may be cancelled here
+                await world.lose(term._lease)  # in async code the body may be cancelled here
                 await until_told(term)
         assert election.is_leader() == 0.0
 
@@ -60,7 +60,7 @@ class Electing(Kind):
                 try:
                     await until_told(term)
                 finally:
-                    left = term.lease.expires_in()
+                    left = term._lease.expires_in()
                     world.wire(client).heal()
         assert left > 0
         assert lost.value.reason is LossReason.EXPIRED

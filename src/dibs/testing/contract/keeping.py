@@ -128,4 +128,4 @@ async def has_asked(world: World, step: str) -> bool:
 
 async def all_renewed_at(leases: list[Lease], moment: float) -> bool:
     """Whether each lease now ends later than one that was granted at *moment* would not."""
-    return all(lease.lost.deadline > moment + 0.95 * lease.ttl for lease in leases)
+    return all(lease.lost._deadline > moment + 0.95 * lease.ttl for lease in leases)
