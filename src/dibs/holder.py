@@ -160,7 +160,7 @@ def eviction_of(facts: object) -> Eviction | None:
 
 
 @lru_cache(maxsize=8)
-def _place(pid: int) -> tuple[str, int, str]:
+def _process(pid: int) -> tuple[str, int, str]:
     """Host, pid and user of the process *pid*, which is this one."""
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -171,4 +171,9 @@ def _place(pid: int) -> tuple[str, int, str]:
 
 def here(pid: int, name: str, note: str) -> Holder:
     """This process as a holder of *name*; its fence and its times are the store's to fill in."""
-    return Holder(name, 0, *_place(pid), note, 0.0, None)
+    return Holder(name, 0, *_process(pid), note, 0.0, None)
+
+
+def signature(who: Holder) -> str:
+    """User, host and pid of *who*: how the stores write down who evicted a holder."""
+    return f"{who.user} on {who.host} pid {who.pid}"

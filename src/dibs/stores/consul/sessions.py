@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 
 from dibs.errors import StoreUnavailable
-from dibs.holder import here
+from dibs.holder import here, signature
 from dibs.runtime import Event, Runtime
 from dibs.stores.consul.keys import Naming
 from dibs.stores.consul.options import ConsulOptions
@@ -177,9 +177,8 @@ class Sessions:
 
     def _wanted(self, ttl: float, lives: float) -> dict[str, object]:
         """What a session is asked for with. No health check ends it: a node that is slow to answer is not dead."""
-        who = here(self._runtime.pid(), "", "")
         return {
-            "Name": f"dibs: {who.user} on {who.host} pid {who.pid}",
+            "Name": f"dibs: {signature(here(self._runtime.pid(), '', ''))}",
             "TTL": f"{math.ceil(max(lives, self._options.min_ttl) * 1000)}ms",
             "LockDelay": f"{math.ceil(self._options.delay_of(ttl) * 1000)}ms",
             "Behavior": "delete",

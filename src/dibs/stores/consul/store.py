@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from dibs.errors import LossReason, Misuse
-from dibs.holder import Holder, LockState, here
+from dibs.holder import Holder, LockState, here, signature
 from dibs.ports.http.source import HttpSource, from_url
 from dibs.runtime import Runtime
 from dibs.stores.consul.grant import Taking
@@ -129,8 +129,7 @@ class ConsulStore(Store):
         holder, held = found.holder(name), found.held
         if holder is None or held is None or holder.fence != fence:
             return False
-        who = here(self._runtime.pid(), name, "")
-        by = f"{who.user} on {who.host} pid {who.pid}"
+        by = signature(here(self._runtime.pid(), name, ""))
         before = broken_tokens(found.evicted)[: REMEMBERED - 1]  # they may not have asked by now
         note = packed(token=found.token, fence=fence, reason=reason, by=by, at=wall_clock(), before=before)
         ops = [unchanged(held.key, held.modified), deleted(held.key), written(keys.evicted, note)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dibs.errors import LossReason, Misuse, StoreUnavailable
-from dibs.holder import Eviction, Holder, LockState, here
+from dibs.holder import Eviction, Holder, LockState, here, signature
 from dibs.ports.http.source import from_url
 from dibs.runtime import Runtime
 from dibs.stores.etcd import requests, values
@@ -96,8 +96,8 @@ class EtcdStore(Store):
         attempt = self._naming.attempt(held.key) if held is not None else None
         if held is None or attempt is None:
             return False
-        who = here(self._runtime.pid(), name, "")
-        eviction = Eviction(fence, reason, f"{who.user} on {who.host} pid {who.pid}", wall_clock())
+        by = signature(here(self._runtime.pid(), name, ""))
+        eviction = Eviction(fence, reason, by, wall_clock())
         record = values.Evicted(attempt.token, self._runtime.token(), eviction)
         lease = await self._keep.leases.own(REMEMBER_EVICTIONS, until - self._runtime.now())
         own, note = self._naming.evicted(name, attempt.token), values.evicted(record)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from dibs.errors import LossReason, Misuse
-from dibs.holder import Holder, LockState, Record, here
+from dibs.holder import Holder, LockState, Record, here, signature
 from dibs.runtime import Runtime
 from dibs.runtime.clock import boot_time
 from dibs.stores.doubt import MARKED_FOR
@@ -73,8 +73,8 @@ class MemoryStore(RecordStore):
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Break it in one step."""
-        who = here(self._runtime.pid(), name, "")
-        return self._server.evict(self._space, name, fence, reason, f"{who.user} on {who.host} pid {who.pid}")
+        by = signature(here(self._runtime.pid(), name, ""))
+        return self._server.evict(self._space, name, fence, reason, by)
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """List them."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from dibs.errors import LossReason
-from dibs.holder import Eviction, Holder, moment
+from dibs.holder import Eviction, Holder, moment, signature
 from dibs.share import shown_share
 from dibs.stores.store import Claim
 
@@ -122,7 +122,7 @@ def still_counts(ticket: bytes, now_us: int) -> bool:
 
 def why(who: Holder, reason: str) -> str:
     """The user who evicts a holder, and the reason, as text."""
-    return ":".join(quote(part, safe="") for part in (f"{who.user} on {who.host} pid {who.pid}", reason))
+    return ":".join(quote(part, safe="") for part in (signature(who), reason))
 
 
 def eviction(raw: bytes | None) -> Eviction | None:

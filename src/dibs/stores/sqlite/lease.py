@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dibs.errors import LossReason
+from dibs.holder import here, signature
 from dibs.share import share_of
 from dibs.stores.sqlite import shares as sqlite_shares
 from dibs.stores.sqlite.row import STRIKE, TO_SEVERAL, find, micros
@@ -102,7 +103,7 @@ def detach(db: Database, claim: Claim) -> None:
 def evict(db: Database, name: str, fence: int, reason: str) -> bool:
     """Break the grant with *fence* if it holds."""
     with db.transaction():
-        lease, now, by = find(db, name), db.moment(), f"{db.user} on {db.host} pid {db.pid}"
+        lease, now, by = find(db, name), db.moment(), signature(here(db.pid, name, ""))
         if lease is None or lease.free_since(db, now) is not None:
             return False
         if lease.token == TO_SEVERAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from dibs.holder import Eviction, Holder, Person, eviction_of, facts_of
+from dibs.holder import Eviction, Holder, Person, eviction_of, facts_of, signature
 from dibs.share import share_of, shown_share
 from dibs.stores.zookeeper.port.requests import Node
 
@@ -40,7 +40,7 @@ class Evictions(NamedTuple):
         """What the node says after *by* has evicted the holder of *name* with *fence*."""
         facts, before = self._all(), self._fences(name)
         facts.pop(name, None)
-        facts[name] = {"fence": fence, "reason": reason, "by": f"{by.user} on {by.host} pid {by.pid}"}
+        facts[name] = {"fence": fence, "reason": reason, "by": signature(by)}
         facts[name] |= {"before": before[:KEPT]} if before else {}
         return _json(dict(list(facts.items())[-KEPT:]))
 

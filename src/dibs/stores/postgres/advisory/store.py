@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from dibs.errors import LossReason, NotSupported, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState, here
+from dibs.holder import Holder, LockState, here, signature
 from dibs.runtime import Runtime
 from dibs.share import SHARED
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
@@ -31,7 +31,7 @@ from dibs.stores.postgres.options import Options, options_from
 from dibs.stores.postgres.port.source import Source, from_url
 from dibs.stores.postgres.port.statement import Call
 from dibs.stores.postgres.port.values import number, text
-from dibs.stores.postgres.rows.asking import time_to_look, who_broke
+from dibs.stores.postgres.rows.asking import time_to_look
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 BLIND_LOOK = 0.1
@@ -142,7 +142,7 @@ class PostgresAdvisoryStore(Store):
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """End the session that holds the grant with *fence*, and with it all it holds: there is no other way."""
         until, key = self._runtime.now() + within, advisory_key(self._namespace, name)
-        by = who_broke(here(self._runtime.pid(), name, ""))
+        by = signature(here(self._runtime.pid(), name, ""))
         values = (number(key), number(fence), text(reason), text(by))
         [rows] = await self._any_session.ask(until, [Call(sql.EVICT, values)])
         if not rows:

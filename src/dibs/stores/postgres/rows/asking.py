@@ -249,8 +249,3 @@ def time_to_look(within: float, busy: Busy) -> float:
 def until_end(last: Holder) -> float:
     """Seconds until the lease of *last* is over, if it is not renewed."""
     return sql.NO_END_LOOK if last.expires_in is None else max(0.0, last.expires_in)
-
-
-def who_broke(me: Holder) -> str:
-    """How an eviction names the one who did it."""
-    return f"{me.user} on {me.host} pid {me.pid}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.holder import here
+from dibs.holder import here, signature
 from dibs.runtime import Runtime
 from dibs.share import Share, other_slots
 from dibs.stores.postgres.facts import Person, holder
@@ -13,7 +13,7 @@ from dibs.stores.postgres.port.statement import Call, Row
 from dibs.stores.postgres.port.values import number, text
 from dibs.stores.postgres.rows import grant as whole
 from dibs.stores.postgres.rows import share_sql as sql
-from dibs.stores.postgres.rows.asking import STEP, Asking, until_end, who_broke
+from dibs.stores.postgres.rows.asking import STEP, Asking, until_end
 from dibs.stores.postgres.rows.lease import renewing
 from dibs.stores.store import Ask, Busy, Claim, Grant
 
@@ -79,7 +79,7 @@ class Sharing:
 
     async def evict(self, name: str, fence: int, reason: str, until: float) -> bool:
         """Break the part that was granted with *fence*."""
-        both, by = self._asking.name(name), who_broke(here(self._runtime.pid(), name, ""))
+        both, by = self._asking.name(name), signature(here(self._runtime.pid(), name, ""))
         evict = Call(sql.EVICT, (*both, number(fence), text(reason), text(by)))
         calls = [Call(whole.LOCK, both), evict, *self._afterwards(both)]
         rows = await self._asking.port.do(until, calls, [Call(sql.WAKE, both)])

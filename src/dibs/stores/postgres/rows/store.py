@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import ClassVar, TypeAlias
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
-from dibs.holder import Holder, LockState, Record, here
+from dibs.holder import Holder, LockState, Record, here, signature
 from dibs.ports.db.session import Session
 from dibs.runtime import Driver, Runtime
 from dibs.share import share_of
@@ -26,7 +26,7 @@ from dibs.stores.postgres.port.source import Source, from_client, from_url
 from dibs.stores.postgres.port.statement import Call, Statement
 from dibs.stores.postgres.port.values import number, text
 from dibs.stores.postgres.rows import lease as sql
-from dibs.stores.postgres.rows.asking import Asking, time_to_look, who_broke
+from dibs.stores.postgres.rows.asking import Asking, time_to_look
 from dibs.stores.postgres.rows.grant import SWEEP_GONE
 from dibs.stores.postgres.rows.records import Records, finish_on
 from dibs.stores.postgres.rows.share_sql import HOLDERS as HOLDERS_OF_PARTS
@@ -164,7 +164,7 @@ class PostgresStore(RecordStore):
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Compare the fence and break the grant in one update."""
         until, asking = self._runtime.now() + within, self._asking
-        by = who_broke(here(self._runtime.pid(), name, ""))
+        by = signature(here(self._runtime.pid(), name, ""))
         values = (*asking.name(name), number(fence), text(reason), text(by))
         [rows] = await self._port.do(until, [Call(sql.EVICT, values)])
         if rows and rows[0][0] == "t":

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pwd
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, TypeVarTuple
 
 from dibs.errors import StoreUnavailable
+from dibs.holder import here
 from dibs.stores.sqlite.port.boot_id import boot_id
 from dibs.stores.sqlite.port.connection import Connection, Rows
 from dibs.stores.sqlite.port.liveness import Liveness
@@ -180,7 +179,8 @@ class Database:
         if self._live is not None and self._live.shown():
             return
         self.end_life()
-        self.pid, self.host, self.user, self.boot = os.getpid(), os.uname().nodename, _user(), boot_id()
+        me = here(os.getpid(), "", "")
+        self.pid, self.host, self.user, self.boot = me.pid, me.host, me.user, boot_id()
         live = Liveness(self.place.alive)
         bells = Bells(self.place.bells, live.process)
         self._bells, self._live = bells, live
@@ -205,9 +205,3 @@ class Database:
             "permissions, and the space and the number of open files that are left, or name another file, as in "
             "sqlite:///srv/app/locks.db",
         )
-
-
-def _user() -> str:
-    with contextlib.suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return f"user id {os.geteuid()}"  # containers often have no name for it
