@@ -10,6 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
 from servers.certificates import Certificates
 from servers.ports import Port
 from servers.process import Process, until
@@ -72,6 +76,7 @@ class ZooKeeperServer:
             "znode.container.maxPerMinute": "1000000",
         }
         self._process: Process | None = None
+        self.stood_still = False
 
     def __enter__(self) -> Self:
         try:
@@ -135,6 +140,7 @@ class ZooKeeperServer:
         """Let it stand still: it accepts connections, as its kernel does, and answers nothing."""
         assert self._process is not None
         self._process.stop()
+        self.stood_still = True
 
     def cont(self) -> None:
         """Let it go on after a `stop`."""
@@ -174,6 +180,20 @@ class ZooKeeperServer:
             return ""
         found = re.search(r"^Mode: (\w+)", said, re.MULTILINE)
         return found[1] if found else ""
+
+    def writes(self) -> bool:
+        """Whether a write through this server is done now."""
+        client = KazooClient(f"{HOST}:{self.port}", timeout=1.0)
+        try:
+            client.start(timeout=1.0)
+            client.delete(client.create("/written", ephemeral=True, sequence=True))
+        except (KazooException, KazooTimeoutError):
+            return False
+        else:
+            return True
+        finally:
+            client.stop()
+            client.close()
 
     def _serves(self) -> bool:
         return bool(self.role)
@@ -275,7 +295,19 @@ class Ensemble:
         for server in self.servers:
             server.wait()
         until(self._agrees, "one of them leads, and the others follow it")
+        if any(server.stood_still for server in self.servers):
+            self._write_through_each()
         return self
+
+    def _write_through_each(self) -> None:
+        """A server that stood still for about the sync limit may be about to leave its leader, and not know it yet.
+
+        It does not leave once it has heard of a write after that.
+        """
+        for server in self.servers:
+            until(server.writes, f"the server on port {server.port} takes part in a write")
+            server.stood_still = False
+        until(self._agrees, "one of them leads, and the others follow it")
 
     def _agrees(self) -> bool:
         roles = [server.role for server in self.servers]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Loss
-from dibs._blocking.whole_try import whole_try
 from dibs.core.checks import Seconds
 from dibs.core.deferred import check_blocking, done
 from dibs.core.election import block as _leading
@@ -73,10 +72,12 @@ class Term:
 
 
 @faces(_leading.Leading)
-class Leading:
+class Leading(Block):
     """One block of a leader, as `Election.lead` returns it. Make a new one for each block."""
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _leading.Leading
 
     def __init__(self, core: _leading.Leading) -> None:
         self._core = core
@@ -85,17 +86,6 @@ class Leading:
         """Wait until this candidate leads; from then on the end of the term cancels the body (async code)."""
         try:
             return Term(run(self._core.__aenter__()))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the place up: the work has stopped. `LeaseLost` if the term was over before it had."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
             self._core._abandon(error)
             raise

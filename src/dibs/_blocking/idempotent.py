@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
-from dibs._blocking.whole_try import whole_try
 from dibs.core.idempotent import call as _call
 from dibs.core.idempotent import idempotent as _idempotent
 from dibs.core.idempotent.idempotent import idempotent_blocking
@@ -87,13 +86,15 @@ class Call:
 
 
 @faces(_idempotent.Idempotent)
-class Idempotent:
+class Idempotent(Block):
     """One call that is done at most once at a time, and replayed when it was done; made by `Client.idempotent`.
 
     As a context manager it gives a `Call`. As a decorator it makes a new one for each call of the function.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _idempotent.Idempotent
 
     def __init__(self, core: _idempotent.Idempotent) -> None:
         self._core = core
@@ -115,21 +116,6 @@ class Idempotent:
         """
         try:
             return Call(run(self._core.__aenter__()))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Record how it ended, and give the lease back.
-
-        `LeaseLost` if the lease was over before: the result was not recorded, and another may have done the work.
-        `StoreUnavailable` if it is not known whether it was recorded.
-        """
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
             self._core._abandon(error)
             raise

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.whole_try import whole_try
 from dibs.core import lease as _lease
@@ -40,14 +40,16 @@ class Loss:
 
 
 @faces(_lease.Lease)
-class Lease:
+class Lease(Block):
     """One grant of a lock, as `Lock.acquire` returns it.
 
     Use it as a context manager, or call `release` when the work is done. It may be handed to other threads or
     tasks of this process; to another process with `to_str`.
     """
 
-    __slots__ = ("__weakref__", "_core")
+    __slots__ = ("__weakref__",)
+
+    _core: _lease.Lease
 
     def __init__(self, core: _lease.Lease) -> None:
         self._core = core
@@ -144,17 +146,6 @@ class Lease:
             self._core._abandon(error)
             raise
         return self
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the lock back; say `LeaseLost` if it was lost, unless the body raises something of its own."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
-from dibs._blocking.whole_try import whole_try
 from dibs.core import guarded as _guarded
 from dibs.core import lease as _lease
 from dibs.core import lock as _lock
@@ -18,13 +17,15 @@ from dibs.runtime import run
 
 
 @faces(_lock.Lock)
-class Lock:
+class Lock(Block):
     """The description of a lock, made by `Client.lock`. Acquiring it gives a `Lease`, which has all the state.
 
     As a context manager it acquires on entry, waiting as long as its *timeout*, and gives back on exit.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _lock.Lock
 
     def __init__(self, core: _lock.Lock) -> None:
         self._core = core
@@ -75,26 +76,17 @@ class Lock:
             self._core._undo(taken)
             raise
 
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the lock back, as `Lease` does."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
     def __repr__(self) -> str:
         return repr(self._core)
 
 
 @faces(_guarded.Guarded)
-class Guarded:
+class Guarded(Block):
     """One block under a lock whose guard knows of it, as `Lock.guarded` returns it. Make a new one for each block."""
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _guarded.Guarded
 
     def __init__(self, core: _guarded.Guarded) -> None:
         self._core = core
@@ -103,17 +95,6 @@ class Guarded:
         """Acquire and claim; where the claim fails, give back."""
         try:
             return Lease(run(self._core.__aenter__()))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Seal and give back, as `Lease` does."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
             self._core._abandon(error)
             raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
 from dibs._blocking.whole_try import whole_try
@@ -49,13 +49,15 @@ class LossOfAny:
 
 
 @faces(_several.Leases)
-class Leases(Mapping[str, Lease]):
+class Leases(Block, Mapping[str, Lease]):
     """The grants of several locks, as `Locks.acquire` returns them: a mapping of names to leases.
 
     Use it as a context manager, or call `release` when the work is done.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _several.Leases
 
     def __init__(self, core: _several.Leases) -> None:
         self._core = core
@@ -116,29 +118,20 @@ class Leases(Mapping[str, Lease]):
             raise
         return self
 
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give all back; say `LeaseLost` if one was lost, unless the body raises something of its own."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
     def __repr__(self) -> str:
         return repr(self._core)
 
 
 @faces(_several.Locks)
-class Locks:
+class Locks(Block):
     """The description of several locks that are taken together, made by `Client.all`. It holds no state.
 
     As a context manager it acquires all on entry, waiting as long as its *timeout*, and gives all back on exit.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _several.Locks
 
     def __init__(self, core: _several.Locks) -> None:
         self._core = core
@@ -177,17 +170,6 @@ class Locks:
             return Leases(run(self._core._open(taken)))
         except BaseException:
             self._core._undo(taken)
-            raise
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give all back, as `Leases` does."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
-        except BaseException as error:
-            self._core._abandon(error)
             raise
 
     def __repr__(self) -> str:

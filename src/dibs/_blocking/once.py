@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from dibs._blocking.block import Block
 from dibs._blocking.faces import faces
 from dibs._blocking.lease import Lease
-from dibs._blocking.whole_try import whole_try
 from dibs.core.once import once as _once
 from dibs.core.once.once import once_blocking
 from dibs.runtime import run
@@ -49,7 +48,7 @@ class Run:
 
 
 @faces(_once.Once)
-class Once:
+class Once(Block):
     """What is to be run once per slot, made by `Client.once`: a block, and a decorator.
 
     ``with client.once(…) as run`` runs its body in one place, and raises `Skipped` everywhere else. A decorated
@@ -57,7 +56,9 @@ class Once:
     level INFO.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
+
+    _core: _once.Once
 
     def __init__(self, core: _once.Once) -> None:
         self._core = core
@@ -79,17 +80,6 @@ class Once:
         """Take the slot that it is now, by the store's clock; `Skipped` if it is not ours to run."""
         try:
             return Run(run(self._core.__aenter__()))
-        except BaseException as error:
-            self._core._abandon(error)
-            raise
-
-    @whole_try
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Write down how it ended, and give the name back. `LeaseLost` if it was not ours any more."""
-        try:
-            run(self._core.__aexit__(kind, exc, trace))
         except BaseException as error:
             self._core._abandon(error)
             raise
