@@ -398,7 +398,7 @@ class TestTheShortSession(ZooKeeperKind):
         assert place.short_session is not None
         place.short_session.ended.add(place.owner)
         if watched:
-            await store._watch._look(store._releases, place)
+            await store._watch._look_at(place)
             assert await has_children(raw, f"{chroot}/default/a", 0)
         assert isinstance(await world.store.grant(waits, STEP), Grant)
         assert await has_children(raw, f"{chroot}/default/a", 1)
@@ -550,7 +550,7 @@ async def as_before(zookeeper: ZooKeeperServer, sessions: set[int]) -> bool:
 
 def end_session(client: dibs.Client | object, zookeeper: ZooKeeperServer) -> None:
     """Close the session of *client* by its id and password, as an expiry does at the server."""
-    [(_, session)] = client.store._store._sessions.all  # type: ignore[union-attr]
+    [(_, session)] = client._store._store._sessions.all  # type: ignore[union-attr]
     twin = KazooClient(f"{HOST}:{zookeeper.port}", client_id=session._client.client_id)
     twin.start()
     twin.stop()

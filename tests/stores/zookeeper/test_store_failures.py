@@ -249,10 +249,10 @@ class TestLostAnswers(Kind, Fixtures):
         waiter = world.begin(functools.partial(world.store.wait, ask, busy, PATIENCE))
         await world.until(functools.partial(is_attended, place))
         place.attendance.until = place.attendance.seen_at = store._runtime.now() - 2 * ABSENT
-        await store._watch._look(store._releases, place)
+        await store._watch._look_at(place)
         assert len(raw.get_children("/default/a")) == 2
         place.session.ended.add(place.owner)
-        await store._watch._look(store._releases, place)
+        await store._watch._look_at(place)
         await waiter.result()
         assert store._places.all[ask.token] is place
 

@@ -6,21 +6,20 @@ since the program dropped it, is given back here; the server ends only what the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 from dibs.errors import LossReason
-from dibs.runtime import Event, Job, Runtime
+from dibs.runtime import Runtime
 from dibs.stores.consul.keys import Keys
 from dibs.stores.consul.sessions import ConsulSession
+from dibs.stores.watch import WatchLoop
 
 NAP = 1.0
-"""Seconds after which the watch looks at the clock again."""
+"""Seconds between two looks of the watch, at most."""
 
 AGAIN = 0.1
 """Seconds after which it tries again to give back what could not be given back."""
-
-IDLE = 20
-"""Naps without a lease after which the watch ends: it costs nothing to keep, and 0.1 ms to begin."""
 
 REMEMBERED = 10_000
 """Tokens whose loss is remembered until somebody asks."""
@@ -50,13 +49,9 @@ class Holdings:
 
     def begin(self) -> None:
         """Hold nothing: at the start, and in a forked child."""
-        self._mutex = self._runtime.mutex()
         self._all: dict[str, Holding] = {}
         self._reasons: dict[str, LossReason] = {}
-        self._bell: Event | None = None
-        self._job: Job | None = None
-        self._next_at = 0.0
-        self._closed = False
+        self._loop = WatchLoop(self._runtime, "dibs leases", NAP)
 
     def get(self, token: str) -> Holding | None:
         """What *token* holds."""
@@ -67,17 +62,12 @@ class Holdings:
         self._all[holding.token] = holding
         self.extend(holding, ttl)
         self.watch()
-        if holding.ends_at < self._next_at and self._bell is not None:
-            self._bell.set()
+        self._loop.wake_by(holding.ends_at)
 
     def watch(self) -> None:
         """Look after what is held until nothing has been for a while. Begin before anything is asked for: where no
         thread can be started, nothing is granted."""
-        if self._job is None:
-            with self._mutex:
-                if self._job is None and not self._closed:
-                    self._bell = self._runtime.event()
-                    self._job = self._runtime.spawn(self._run, "dibs leases")
+        self._loop.start(self)
 
     def extend(self, holding: Holding, ttl: float) -> None:
         """It was renewed."""
@@ -107,30 +97,24 @@ class Holdings:
 
     async def close(self) -> None:
         """Stop watching."""
-        self._closed, job = True, self._job
-        if self._bell is not None:
-            self._bell.set()
-        if job is not None:
-            await job.join(NAP)
+        self._loop.stop()
+        await self._loop.join(NAP)
 
-    async def _run(self) -> None:
-        idle = 0
-        try:
-            while not self._closed and idle < IDLE:
-                await self._nap()
-                idle = 0 if self._all else idle + 1
-                for holding in list(self._all.values()):
-                    if holding.ends_at <= self._runtime.now() and not self._closed:
-                        await self._end(holding)
-        finally:
-            self._job = None
+    # --- what the loop asks for ----------------------------------------------------------------------------
 
-    async def _nap(self) -> None:
-        assert self._bell is not None
-        self._bell.clear()
-        now = self._runtime.now()
-        self._next_at = min([now + NAP, *(holding.ends_at for holding in list(self._all.values()))])
-        await self._bell.wait(max(0.0, self._next_at - now))
+    def is_idle(self) -> bool:
+        """Whether nothing is held."""
+        return not self._all
+
+    def next_end(self) -> float:
+        """When the first grant ends unless it is renewed."""
+        return min((holding.ends_at for holding in list(self._all.values())), default=math.inf)
+
+    async def look(self) -> None:
+        """Give back each grant whose ttl is over."""
+        for holding in list(self._all.values()):
+            if holding.ends_at <= self._runtime.now() and not self._loop.closed:
+                await self._end(holding)
 
     async def _end(self, holding: Holding) -> None:
         if await self._give_up(holding):

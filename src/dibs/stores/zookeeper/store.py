@@ -12,6 +12,7 @@ from dibs.holder import Holder, LockState, here
 from dibs.runtime import Runtime
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
+from dibs.stores.watch import WatchLoop
 from dibs.stores.zookeeper import view
 from dibs.stores.zookeeper.grant import ZooKeeperGrants
 from dibs.stores.zookeeper.paths import Paths
@@ -21,7 +22,7 @@ from dibs.stores.zookeeper.port.source import ZooKeeperSource, from_client, from
 from dibs.stores.zookeeper.release import ZooKeeperReleases
 from dibs.stores.zookeeper.renewal import ZooKeeperRenewals
 from dibs.stores.zookeeper.sessions import ZooKeeperSessions
-from dibs.stores.zookeeper.watch import ZooKeeperWatch
+from dibs.stores.zookeeper.watch import NAP, ZooKeeperWatch
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> ZooKeeperStore:
@@ -86,16 +87,17 @@ class ZooKeeperStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        self._watch = ZooKeeperWatch(self._runtime)
-        self._sessions = ZooKeeperSessions(self._source, self._runtime, self._watch.wake)
-        self._places = ZooKeeperPlaces(self._paths, self._runtime, self._watch.wake)
+        loop = WatchLoop(self._runtime, "dibs sessions", NAP)
+        self._sessions = ZooKeeperSessions(self._source, self._runtime, loop.wake)
+        self._places = ZooKeeperPlaces(self._paths, self._runtime, loop.wake)
         private = self._source.private
         self._grants = ZooKeeperGrants(self._places, self._sessions, self._paths, self._runtime, private=private)
         self._releases = ZooKeeperReleases(self._places, self._runtime)
         self._renewals = ZooKeeperRenewals(self._places, self._runtime)
+        self._watch = ZooKeeperWatch(loop, self._places, self._releases, self._runtime)
         self._mind_no_loop: Callable[[], None] | None = None
         owner = self._runtime.pid()
-        weakref.finalize(self, _abandon, owner, self._runtime, self._watch, self._sessions).atexit = False
+        weakref.finalize(self, _abandon, owner, self._runtime, loop, self._sessions).atexit = False
 
     def __repr__(self) -> str:
         return f"<ZooKeeperStore {self._source.shown} namespace={self._namespace!r}>"
@@ -110,7 +112,7 @@ class ZooKeeperStore(Store):
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """Create a node and see which nodes are ahead of it, in one round trip."""
-        self._watch.watch(self._releases)
+        self._watch.start()
         if self._mind_no_loop is None:
             self._mind_no_loop = self._runtime.when_loop_closes(self._loop_closed)
         return await self._grants.grant(ask, self._runtime.now() + within)
@@ -174,8 +176,8 @@ class ZooKeeperStore(Store):
         self._sessions.abandon()
 
 
-def _abandon(owner: int, runtime: Runtime, watch: ZooKeeperWatch, sessions: ZooKeeperSessions) -> None:
+def _abandon(owner: int, runtime: Runtime, loop: WatchLoop, sessions: ZooKeeperSessions) -> None:
     """End the sessions of a store that was dropped without `close`; not in a forked child: they are the parent's."""
     if runtime.pid() == owner:
-        watch.stop()
+        loop.stop()
         sessions.abandon()

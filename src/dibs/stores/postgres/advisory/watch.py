@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.runtime import Job, Runtime
+from dibs.runtime import Runtime
 from dibs.stores.postgres.advisory.holding import AdvisoryLock
 from dibs.stores.postgres.advisory.holdings import AdvisoryLocks
 from dibs.stores.postgres.advisory.losses import AdvisoryLosses
 from dibs.stores.postgres.advisory.release import AdvisoryReleases
 from dibs.stores.postgres.advisory.sessions import Sessions
 from dibs.stores.postgres.advisory.waiting import WaitingSessions
+from dibs.stores.watch import WatchLoop
 
 STEPPING_OUT = 0.5
 """Seconds for giving something up, before its session is closed."""
@@ -18,10 +21,7 @@ RESERVED = 0.2
 """Seconds for which a lock that the server gave to one of our waiters is kept for it: it may stand still."""
 
 NAP = 1.0
-"""Seconds after which the watch looks at the clock again."""
-
-IDLE = 20
-"""Naps without a lock after which the watch ends: it costs nothing to keep, and 0.1 ms to begin."""
+"""Seconds between two looks of the watch, at most."""
 
 
 class AdvisoryWatch:
@@ -42,66 +42,60 @@ class AdvisoryWatch:
 
     def begin(self) -> None:
         """Nothing is watched yet, as in a new client."""
-        self._mutex = self._runtime.mutex()
-        self._job: Job | None = None
-        self._closed = False
+        self._loop = WatchLoop(self._runtime, "dibs sessions", NAP, self._sleep)
 
     def start(self) -> None:
         """Watch the sockets and the clock, until nothing has been locked for a while."""
-        if self._job is not None:
-            return
-        with self._mutex:
-            if self._job is None and not self._closed:
-                self._job = self._runtime.spawn(self._run, "dibs sessions")
+        self._loop.start(self)
 
     async def close(self) -> None:
         """Stop watching, and stepping out of lines: a session that is closed while it waits stays there for seconds."""
         until = self._runtime.now() + STEPPING_OUT
         for token in list(self._waiting.all):
             await self._waiting.step_out(token, until)
-        self._closed = True
-        wire, job = self._sessions.tripwire, self._job
-        if wire is not None:
-            wire.wake()
-        if job is not None:
-            await job.join(2 * STEPPING_OUT)
+        self._loop.stop()
+        if self._sessions.tripwire is not None:
+            self._sessions.tripwire.wake()
+        await self._loop.join(2 * STEPPING_OUT)
 
-    async def _run(self) -> None:
-        idle = 0
-        try:
-            while not self._closed and idle < IDLE:
-                await self._nap()
-                await self._look()
-                idle = 0 if self._held.all or self._waiting.all else idle + 1
-        finally:
-            self._job = None
+    # --- what the loop asks for ----------------------------------------------------------------------------
 
-    async def _nap(self) -> None:
-        now, wire = self._runtime.now(), self._sessions.tripwire
-        ends = [held.ends_at for held in list(self._held.all.values())]
-        nap = max(0.01, min([RESERVED if self._waiting.all else NAP, *(end - now for end in ends)]))
-        if wire is None:
-            await self._runtime.sleep(nap)
-        else:
-            await self._runtime.readable(wire.fd, nap)
+    def is_idle(self) -> bool:
+        """Whether nothing is locked, and nothing waited for."""
+        return not (self._held.all or self._waiting.all)
 
-    async def _look(self) -> None:
+    def next_end(self) -> float:
+        """When the first lease ends unless it is renewed, or a lock that nobody fetched is to be given up."""
+        soon = self._runtime.now() + RESERVED if self._waiting.all else math.inf
+        return min([soon, *(held.ends_at for held in list(self._held.all.values()))])
+
+    async def look(self) -> None:
+        """Give up what is over: the sessions whose socket ended, leases, and locks that nobody fetched."""
         wire = self._sessions.tripwire
         ended = set(wire.ended()) if wire is not None else set()
         for session in self._sessions.known:
-            if session.line.fd in ended and not self._closed:
+            if session.line.fd in ended and not self._loop.closed:
                 session.line.broken = True
                 await self._losses.end(session)
         for held in list(self._held.all.values()):
-            if held.ends_at <= self._runtime.now() and not self._closed:
+            if held.ends_at <= self._runtime.now() and not self._loop.closed:
                 await self._give_up(held)
         for token, wait in list(self._waiting.all.items()):
-            if self._closed or wait.session.attended or not wait.session.answered():
+            if self._loop.closed or wait.session.attended or not wait.session.answered():
                 continue
             if wait.called_at is None:
                 wait.called_at = self._runtime.now()
             elif self._runtime.now() >= wait.called_at + RESERVED:
                 await self._waiting.step_out(token, self._runtime.now() + STEPPING_OUT)
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    async def _sleep(self, seconds: float) -> None:
+        wire = self._sessions.tripwire
+        if wire is None:
+            await self._runtime.sleep(seconds)
+        else:
+            await self._runtime.readable(wire.fd, seconds)
 
     async def _give_up(self, held: AdvisoryLock) -> None:
         """Its lease is over, and nobody gave it back: unlock it, or end the session."""
