@@ -20,7 +20,7 @@ from typing import NamedTuple
 SRC = Path(__file__).parent.parent / "src"
 
 LAYERS = [
-    *("holder", "errors", "share", "runtime", "ports", "stores", "core"),
+    *("log", "holder", "errors", "share", "runtime", "ports", "stores", "core"),
     *("guards", "asgi", "optimistic", "postgres", "faces", "cli", "__main__", "django", "testing"),
 ]
 """From the bottom to the top: a module imports from its own layer and from those before it. A layer is what

@@ -24,6 +24,7 @@ from dibs.core.idempotent.idempotent import Idempotent
 from dibs.core.idempotent.outcome import shortened
 from dibs.errors import KeyReused, LeaseLost, Misuse, NotAcquired, StoreUnavailable
 from dibs.guards.asgi import App, Receive, Scope, Send
+from dibs.log import logger
 from dibs.stores.record_store import LONGEST_RECORD
 
 HEADER = b"idempotency-key"
@@ -236,9 +237,7 @@ async def _lost(recorder: Recorder, send: Send) -> None:
 
 
 def _log(error: StoreUnavailable) -> None:
-    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-    logging.getLogger("dibs").warning("an idempotent request: %s", error)
+    logger().warning("an idempotent request: %s", error)
 
 
 def _check_size(size: object, what: str) -> None:

@@ -15,6 +15,7 @@ from dibs.core.closing import PendingAsk
 from dibs.core.deadline import Deadline
 from dibs.errors import Misuse, NotAcquired, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Record
+from dibs.log import logger
 from dibs.stores.store import Ask, Busy, Grant
 
 if TYPE_CHECKING:
@@ -120,9 +121,7 @@ class Acquiring(PendingAsk):
         """If the wait may never end, log what it waits for; otherwise it would be silent for ever."""
         if busy.stuck and not self._warned:
             self._warned = True
-            import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-            logging.getLogger("dibs").warning("a wait for the lock %r may not end: %s", self.ask.name, busy.stuck)
+            logger().warning("a wait for the lock %r may not end: %s", self.ask.name, busy.stuck)
 
     def refused(self) -> NotAcquired:
         """The error that says who has it instead."""

@@ -16,12 +16,11 @@ from dibs.core.budgets import LONGEST_STEP, RENEW_AT, RETURN_BUDGET, retry_after
 from dibs.core.deadline import Deadline
 from dibs.core.schedule import Entry, Return, Schedule
 from dibs.errors import LossReason, StoreUnavailable
+from dibs.log import logger
 from dibs.runtime import Event, Job, Runtime
 from dibs.stores.store import Ask, PartlyRenewed, Store
 
 if TYPE_CHECKING:
-    import logging
-
     from dibs.core.lease import Lease, LeaseRef
 
 JITTER = 0.1
@@ -147,7 +146,7 @@ class Keeper:
         gone, self._schedule.gone = self._schedule.gone, []
         for ref in gone:
             if self._dropped(ref):
-                _logger().warning(
+                logger().warning(
                     "a lease on %r was dropped without being released: it ends by its ttl; keep the lease that "
                     "acquire() returns, or use a with block",
                     ref.name,
@@ -172,7 +171,7 @@ class Keeper:
         except StoreUnavailable:
             pass  # each lease knows how often it failed, and its deadline
         except Exception:  # noqa: BLE001 - a broken store must not end the keeper: the leases then expire
-            _log("a renewal failed in a way that no store should")
+            logger().exception("a renewal failed in a way that no store should")
         for lease in leases:
             if lease.lost._can_happen:
                 self._add(self._renewal_at(lease.ttl, lease._failures), lease._ref)
@@ -235,7 +234,7 @@ class Keeper:
         except StoreUnavailable:
             return False
         except Exception:  # noqa: BLE001 - see _renew_and_go_on
-            _log("a release failed in a way that no store should")
+            logger().exception("a release failed in a way that no store should")
             return False
         entry.done = True
         return True
@@ -252,13 +251,3 @@ def _leases(entries: Iterable[Entry]) -> Iterator[Lease]:
     for entry in entries:
         if not isinstance(entry, Return) and (lease := entry()) is not None:
             yield lease
-
-
-def _log(text: str) -> None:
-    _logger().exception(text)
-
-
-def _logger() -> logging.Logger:
-    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-    return logging.getLogger("dibs")

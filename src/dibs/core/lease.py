@@ -14,6 +14,7 @@ from dibs.core import handover
 from dibs.core.copying import NotCopied
 from dibs.core.loss import Loss, LossHost
 from dibs.errors import LeaseLost, LossReason, Misuse, StoreUnavailable
+from dibs.log import logger
 from dibs.stores.store import Claim
 
 if TYPE_CHECKING:
@@ -347,9 +348,7 @@ class Lease(NotCopied):
         if exc is not None:
             exc.add_note(f"the lock {self.name!r} was left, and {text}")
         else:
-            import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-            logging.getLogger("dibs").warning("the lock %r was left, and %s", self.name, text)
+            logger().warning("the lock %r was left, and %s", self.name, text)
 
 
 def leave(taken: Sequence[Lease]) -> None:

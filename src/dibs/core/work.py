@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core.loss import Loss
+from dibs.log import logger
 from dibs.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Work:
         what = f"{self._title} was told to stop ({self._lost._reason}) and still runs after {self._stuck_after:g} s"
         if self._on_stuck == TERMINATE:
             self._runtime.end_process(f"{what}: this process is ended, so that no two lead at once")
-        import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-        logging.getLogger("dibs").error(
+        logger().error(
             "%s: nobody else can lead before it stops, or before the lease ends; make it stop, or use on_stuck='exit'",
             what,
         )

@@ -23,6 +23,7 @@ from dibs.core.lease import Lease
 from dibs.core.lock import Lock
 from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, StoreUnavailable
 from dibs.holder import LEADS, Leader, here
+from dibs.log import logger
 
 if TYPE_CHECKING:
     from dibs.core.context import Context
@@ -178,7 +179,7 @@ class Election(NotCopied):
         except NotAcquired:
             return  # stopped
         except StoreUnavailable as error:
-            _log("%r does not campaign for %r for the moment: %s", self.candidate, self.name, error)
+            logger().warning("%r does not campaign for %r for the moment: %s", self.candidate, self.name, error)
             return
         try:
             await _served(leading, term, work)
@@ -186,7 +187,7 @@ class Election(NotCopied):
             if (lost.name, lost.fence) != (term.name, term.fence):
                 raise  # of another lock, and the caller's own affair
             if lost.reason is not LossReason.STEPPED_DOWN:
-                _log("the term of %r ended: %s", self.candidate, lost)
+                logger().warning("the term of %r ended: %s", self.candidate, lost)
 
     async def _pause(self) -> None:
         """Let others have a chance, and a store that fails some peace; not all at the same moment."""
@@ -209,9 +210,3 @@ async def _served(leading: Leading, term: Term, work: Callable[[Term], Awaitable
         await leading.__aexit__(type(error), error, error.__traceback__)
         raise
     await leading.__aexit__(None, None, None)
-
-
-def _log(text: str, *facts: object) -> None:
-    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-    logging.getLogger("dibs").warning(text, *facts)

@@ -18,6 +18,7 @@ from dibs.core.lease import leave
 from dibs.core.locked import Called
 from dibs.core.template import check_no_fields
 from dibs.errors import LeaseLost, Misuse, Skipped, StoreUnavailable
+from dibs.log import logger
 
 if TYPE_CHECKING:
     from dibs.core.context import Context
@@ -182,6 +183,4 @@ def _called(name: str, func: Callable[..., Any]) -> Called:
 
 def say(skipped: Skipped) -> None:
     """Tell whoever listens: to skip is no fault, and not silent either."""
-    import logging  # noqa: PLC0415 - costs 4 ms at start
-
-    logging.getLogger("dibs").info("%s", skipped)
+    logger().info("%s", skipped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dibs.log import logger
 from dibs.runtime import Driver, Runtime
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.source import RedisSource
@@ -46,9 +47,7 @@ def greeting(runtime: Runtime, options: RedlockOptions) -> list[bytes]:
 
 
 def _warn_of_even(count: int) -> None:
-    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-    logging.getLogger("dibs").warning(
+    logger().warning(
         "a Redlock of %d nodes survives no more losses than one of %d, and each lock needs one vote more",
         count,
         count - 1,

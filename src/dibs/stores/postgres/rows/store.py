@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import Holder, LockState, Record, here, signature
+from dibs.log import logger
 from dibs.ports.db.session import Session
 from dibs.runtime import Driver, Runtime
 from dibs.share import share_of
@@ -305,9 +306,7 @@ def _is_locked(answer: Answer) -> bool:
 
 
 def _warn(shown: str) -> None:
-    import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-    logging.getLogger("dibs").warning(
+    logger().warning(
         "%s is reached through a pooler that may share sessions between transactions: nobody can be woken there, so "
         "whoever waits looks every 0.1 s. If it gives each client a session, add ?pooler=session to the URL",
         shown,

@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from dibs.errors import StoreUnavailable
+from dibs.log import logger
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.errors import refused
 from dibs.stores.redis.port.source import Address, Login
@@ -98,9 +99,7 @@ def warn_of_eviction(name: str, memory: Any) -> None:
     policy = facts.get(b"maxmemory_policy", b"noeviction").decode()
     if policy != "noeviction" and name not in _warned:
         _warned.add(name)
-        import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-        logging.getLogger("dibs").warning(
+        logger().warning(
             "the Redis server %s has maxmemory-policy %s, so it may delete locks that are held when its memory is "
             "full; set it to noeviction",
             name,

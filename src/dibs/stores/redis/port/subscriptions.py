@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dibs.errors import StoreUnavailable
+from dibs.log import logger
 from dibs.runtime import Runtime
 from dibs.stores.redis.port.hints import Hints, WakeHint
 from dibs.stores.redis.port.topology import Map, RedisServer
@@ -104,9 +105,7 @@ class Subscriptions:
     def _tell(self, error: StoreUnavailable) -> None:
         if not self._told and ("NOPERM" in error.problem or "unknown command" in error.problem):
             self._told = True
-            import logging  # noqa: PLC0415 - costs 4 ms at start, and is needed only here
-
-            logging.getLogger("dibs").warning(
+            logger().warning(
                 "this Redis user may not subscribe to the channel that wakes waiters, so they ask %d times a second "
                 "instead; allow it the channels dibs:* and the command SUBSCRIBE (%s)",
                 round(1 / POLL),
