@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.asgi.answer import LONGEST_KEY, Answer, asked_for, digest, from_bytes, key_in, problem
+from dibs.asgi.answer import LONGEST_KEY, Response, asked_for, digest, from_bytes, key_in, problem
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_one_request_has_one_key() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xff\n\x00", None])
 def test_an_answer_comes_back_as_it_was(body: bytes | None) -> None:
-    answer = Answer(201, [(b"location", b"/\xfc"), (b"link", b"a"), (b"link", b"b")], body)
+    answer = Response(201, [(b"location", b"/\xfc"), (b"link", b"a"), (b"link", b"b")], body)
     assert from_bytes(answer.to_bytes()) == answer
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.cli.guard import Guard
+from dibs.cli.guard import GuardProcess
 
 from .processes import Sandbox, alive, finished, until
 
@@ -114,6 +114,6 @@ def test_what_a_command_leaves_in_the_background_goes_on_without_the_lock(box: S
 
 
 def test_a_guard_that_was_told_no_group_kills_nobody() -> None:
-    guard = Guard(())
+    guard = GuardProcess(())
     guard.dismiss()
     assert guard._process.returncode == 0

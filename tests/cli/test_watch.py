@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.cli.watch import TICK, Cause, Do, OnLost, Watch
+from dibs.cli.watch import TICK, Cause, Do, OnLost, RunWatch
 
 GRACE = 10.0
 
 
-def watch(on_lost: OnLost = OnLost.TERM, max_hold: float | None = None) -> Watch:
-    return Watch(on_lost, GRACE, max_hold, started_at=100.0)
+def watch(on_lost: OnLost = OnLost.TERM, max_hold: float | None = None) -> RunWatch:
+    return RunWatch(on_lost, GRACE, max_hold, started_at=100.0)
 
 
 @pytest.mark.parametrize("on_lost", OnLost)

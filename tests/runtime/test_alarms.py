@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dibs.runtime.alarms import Alarm, Alarms
-from dibs.testing.simulation.scheduler import Scheduler, Timer
+from dibs.testing.simulation.scheduler import Scheduler, SimulatedTimer
 
 
 class Loop:
@@ -20,7 +20,7 @@ class Loop:
         self.rung: list[str] = []
         self.alarms = Alarms(lambda: self.scheduler.now, self._later)
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def _later(self, seconds: float, call: Callable[[], None]) -> SimulatedTimer:
         self.timers += 1
         return self.scheduler.call_later(seconds, call)
 

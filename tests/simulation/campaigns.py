@@ -16,7 +16,7 @@ from dibs.core.client import Client
 from dibs.core.election.election import Election
 from dibs.core.election.term import Term
 from dibs.errors import LossReason, StoreUnavailable
-from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.faults import FarStore, Network, Odds, SimulatedServer
 from dibs.testing.history import Hold, violations, writes_out_of_order
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Cancelled, Scheduler, Stuck
@@ -60,7 +60,7 @@ class Campaign:
         self.faults, self.world = faults, Scheduler(seed)
         self.chance = self.world.chance.random
         self.ttl: float = self.pick(0.4, 1.0, 3.0)
-        self.server = Server(self.world, rate=self.rate())
+        self.server = SimulatedServer(self.world, rate=self.rate())
         each = faults.message * self.pick(0, 1, 3)
         self.network = Network(
             self.world,

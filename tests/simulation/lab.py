@@ -8,7 +8,7 @@ from typing import Any
 
 from dibs.core.client import Client
 from dibs.stores.store import Ask
-from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.faults import FarStore, Network, Odds, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler, Task
 
@@ -22,7 +22,7 @@ class Lab:
 
     def __init__(self, seed: int = 1, odds: Odds = FAULTLESS) -> None:
         self.world = Scheduler(seed)
-        self.server = Server(self.world)
+        self.server = SimulatedServer(self.world)
         self.network = Network(self.world, self.server, odds)
         self.processes: dict[str, SimulatedRuntime] = {}
 

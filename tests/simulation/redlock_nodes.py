@@ -18,7 +18,7 @@ from dibs.stores.redlock.options import RedlockOptions
 from dibs.stores.redlock.port.nodes import OVERDUE, NodeAnswer, NodeCall, PlainCommand
 from dibs.stores.redlock.store import RedlockStore
 from dibs.stores.store import Ask
-from dibs.testing.faults import Network, Server
+from dibs.testing.faults import Network, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 
 Reply = Any
@@ -217,7 +217,7 @@ class Crew:
 
     def __init__(self, network: Network, count: int, rate: Callable[[], float] = lambda: 1.0) -> None:
         self.network, self.quorum = network, vote.quorum_of(count)
-        self.servers = [Server(network.world, rate=rate(), kind=FakeNode) for _ in range(count)]  # type: ignore[arg-type]
+        self.servers = [SimulatedServer(network.world, rate=rate(), kind=FakeNode) for _ in range(count)]  # type: ignore[arg-type]
         self.subscribers: dict[bytes, SimulatedNodes] = {}
         for number in range(count):
             self.node(number).facts["id"] = f"node {number}"

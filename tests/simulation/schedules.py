@@ -11,7 +11,7 @@ from dibs.core.client import Client
 from dibs.core.once.history import OK
 from dibs.core.once.once import Run
 from dibs.errors import LeaseLost, Misuse, Skipped, StoreUnavailable
-from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.faults import FarStore, Network, Odds, SimulatedServer
 from dibs.testing.history import Hold, overlaps
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler, Stuck
@@ -35,7 +35,7 @@ class History:
         self.every: float = self.pick(0.7, 2.0)
         self.ttl: float = self.pick(0.3, 1.0)
         self.retries: int = self.pick(0, 0, 1, 3)
-        self.server = Server(self.world)
+        self.server = SimulatedServer(self.world)
         each = 0.05 * faults * self.pick(0, 1, 2)
         self.network = Network(
             self.world, self.server, Odds(*(each, each, each, each, each, each), lose_hint=each, longest=1.5 * self.ttl)

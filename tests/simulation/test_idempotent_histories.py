@@ -22,7 +22,7 @@ from dibs.errors import LeaseLost, LossReason, NotAcquired, StoreUnavailable
 from dibs.holder import Record
 from dibs.stores.memory.port.server import MemoryServer
 from dibs.stores.store import Ask, Busy, Claim, Grant
-from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.faults import FarStore, Network, Odds, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler, Stuck
 
@@ -42,7 +42,7 @@ class History:
         self.chance = world.chance.random
         each, late = 0.05 * self.pick(0, 1, 3), 0.03 * self.pick(0, 1, 2)
         odds = Odds(*(each, each, each, each, each, late), lose_hint=5 * each, longest=1.5 * TTL)
-        self.server = Server(world, kind=server)
+        self.server = SimulatedServer(world, kind=server)
         self.network = Network(world, self.server, odds)
         self._far = far
         self.begun: list[int] = []

@@ -24,7 +24,7 @@ from dibs.stores.redlock.options import RedlockOptions
 from dibs.stores.redlock.store import RedlockStore
 from dibs.stores.redlock.vote import Verdict
 from dibs.stores.store import Ask, Grant
-from dibs.testing.faults import Network, Odds, Server
+from dibs.testing.faults import Network, Odds, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler
 
@@ -171,7 +171,7 @@ class Lab:
 
     def __init__(self, count: int = 5, **options: Any) -> None:
         self.world = Scheduler(1)
-        network = Network(self.world, Server(self.world), Odds())
+        network = Network(self.world, SimulatedServer(self.world), Odds())
         self.stores = Stores(count, options=RedlockOptions(**options))
         self.process = SimulatedRuntime(self.world, "p", pid=1000)
         self.store = self.stores(network, self.process)

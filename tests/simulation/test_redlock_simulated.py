@@ -11,7 +11,7 @@ from redlock_nodes import Stores
 from dibs.runtime import Runtime
 from dibs.stores.store import Store
 from dibs.testing.contract import StoreContract
-from dibs.testing.faults import Network, Odds, Server
+from dibs.testing.faults import Network, Odds, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler
 
@@ -27,5 +27,7 @@ class TestSimulated(StoreContract):
 
     def open_store(self, url: str, namespace: str, runtime: Runtime) -> Store:
         assert isinstance(runtime, SimulatedRuntime)
-        network = self.networks.setdefault(runtime.world, Network(runtime.world, Server(runtime.world), Odds()))
+        network = self.networks.setdefault(
+            runtime.world, Network(runtime.world, SimulatedServer(runtime.world), Odds())
+        )
         return self.stores(network, runtime, namespace=namespace)

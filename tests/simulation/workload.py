@@ -14,7 +14,7 @@ from dibs.errors import LeaseLost, Misuse, NotAcquired, StoreUnavailable
 from dibs.stores.memory.port.server import MemoryServer
 from dibs.stores.memory.store import MemoryStore
 from dibs.stores.store import Ask
-from dibs.testing.faults import LISTEN, FarStore, Network, Odds, Server
+from dibs.testing.faults import LISTEN, FarStore, Network, Odds, SimulatedServer
 from dibs.testing.history import Hold, Write, violations, writes_out_of_order
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler, Stuck
@@ -102,7 +102,7 @@ class History:
         self.chance = world.chance.random
         self.ttl: float = self.pick(*mix.ttls)
         self.names = ["a"] if self.chance() < 0.7 else ["a", "b"]
-        self.server = Server(world, rate=self.rate(), kind=parts.server)
+        self.server = SimulatedServer(world, rate=self.rate(), kind=parts.server)
         self.network = Network(world, self.server, self.odds())
         self.resources = {name: Resource() for name in self.names}
         self.holds: dict[str, list[Hold]] = {name: [] for name in self.names}

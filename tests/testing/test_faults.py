@@ -9,7 +9,7 @@ import pytest
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.stores.store import Ask, Busy, Grant
-from dibs.testing.faults import FarStore, Network, Odds, Server
+from dibs.testing.faults import FarStore, Network, Odds, SimulatedServer
 from dibs.testing.simulation.runtime import SimulatedRuntime
 from dibs.testing.simulation.scheduler import Scheduler
 
@@ -21,7 +21,7 @@ class Wire:
 
     def __init__(self, odds: Odds) -> None:
         self.world = Scheduler(1)
-        self.server = Server(self.world)
+        self.server = SimulatedServer(self.world)
         self.network = Network(self.world, self.server, odds)
         self.process = SimulatedRuntime(self.world, "p")
         self.store = FarStore(self.network, self.process)

@@ -25,7 +25,7 @@ _QUOTED = re.compile(rb'"((?:[ !#-\[\]-~]|\\["\\])*)"(?:[ ]*;[ ]*[a-z*][-a-z0-9_
 _BARE = re.compile(rb"[A-Za-z0-9_.~:/+=@!#$%&*|-]+")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response, as it is kept and sent again."""
 
     status: int
@@ -40,12 +40,12 @@ class Answer(NamedTuple):
         return json.dumps(head, separators=(",", ":")).encode() + b"\n" + (self.body or b"")
 
 
-def from_bytes(data: bytes) -> Answer:
+def from_bytes(data: bytes) -> Response:
     """Read it."""
     head, _, body = data.partition(b"\n")
     facts = json.loads(head)
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in facts["headers"]]
-    return Answer(facts["status"], headers, body if facts["kept"] else None)
+    return Response(facts["status"], headers, body if facts["kept"] else None)
 
 
 def values_of(scope: Scope, name: bytes) -> list[bytes]:
@@ -77,8 +77,8 @@ def asked_for(scope: Scope, body: bytes) -> str:
     return digest(scope["method"].encode(), path, scope.get("query_string", b""), body)
 
 
-def problem(status: int, detail: str, *more: tuple[bytes, bytes], **facts: object) -> Answer:
+def problem(status: int, detail: str, *more: tuple[bytes, bytes], **facts: object) -> Response:
     """A problem document (RFC 9457)."""
     document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **facts}
     headers = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store"), *more]
-    return Answer(status, headers, json.dumps(document).encode())
+    return Response(status, headers, json.dumps(document).encode())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from dibs.asgi.answer import Answer, asked_for, digest, from_bytes, key_in, problem, values_of
+from dibs.asgi.answer import Response, asked_for, digest, from_bytes, key_in, problem, values_of
 from dibs.asgi.recorder import Recorder, whole_body, without_extensions
 from dibs.core.checks import Seconds, check_no_address, shown
 from dibs.core.client import DAY, DEFAULT_TTL, Client
@@ -158,7 +158,9 @@ class IdempotencyKeyMiddleware:
         return caller
 
     def _block(self, name: str, about: object) -> Idempotent:
-        return self._client.idempotent(name, fingerprint=about, dump=Answer.to_bytes, load=from_bytes, **self._options)
+        return self._client.idempotent(
+            name, fingerprint=about, dump=Response.to_bytes, load=from_bytes, **self._options
+        )
 
     async def _answer(self, block: Idempotent, scope: Scope, recorder: Recorder, send: Send) -> None:
         try:
@@ -202,7 +204,7 @@ class IdempotencyKeyMiddleware:
         if recorder.complete or not recorder.left or self._retryable(recorder.status):
             return False
         with suppress(LeaseLost):  # which the end of the block tells
-            call.done(Answer(recorder.status, [], None))
+            call.done(Response(recorder.status, [], None))
         return True
 
     async def _record(self, blocks: AsyncExitStack, call: Call, recorder: Recorder, send: Send) -> bool:
@@ -245,7 +247,7 @@ def _check_size(size: object, what: str) -> None:
         raise Misuse(f"{what}={shown(size)}: it is a number of bytes")
 
 
-def _again(answer: Answer) -> Answer:
+def _again(answer: Response) -> Response:
     """The answer of the first request, for whoever repeats it."""
     if answer.body is None:
         detail = f"this request was carried out before, with status {answer.status}; its answer was not kept"
@@ -253,7 +255,7 @@ def _again(answer: Answer) -> Answer:
     return answer._replace(headers=[*answer.headers, (b"idempotency-replay", b"true")])
 
 
-async def _send(send: Send, answer: Answer) -> None:
+async def _send(send: Send, answer: Response) -> None:
     body = answer.body or b""
     sized = answer.status not in {204, 304}  # these have no body, and may not say how long it is
     headers = [*answer.headers, *([(b"content-length", str(len(body)).encode())] if sized else [])]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
-from dibs.asgi.answer import Answer, Headers
+from dibs.asgi.answer import Headers, Response
 from dibs.guards.asgi import Receive, Scope, Send
 
 NOT_KEPT = (b"idempotency-replay", b"not-kept")
@@ -47,11 +47,11 @@ class Recorder:
         """The status of the response; 0 if there is none."""
         return int(self._start.get("status", 0))
 
-    def answer(self, kept: Collection[bytes]) -> Answer:
+    def answer(self, kept: Collection[bytes]) -> Response:
         """The response, with the headers that are *kept*; without its body if that was let through."""
         headers = [(bytes(name), bytes(value)) for name, value in self._start.get("headers", ())]
         few = [(name, value) for name, value in headers if name.lower() in kept]
-        return Answer(self.status, few, b"".join(self._parts) if self.held else None)
+        return Response(self.status, few, b"".join(self._parts) if self.held else None)
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Pass on the body; hide that the client has gone until the answer is recorded, so that the work ends."""

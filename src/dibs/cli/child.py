@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dibs.cli.exits import Exit
-from dibs.cli.guard import Guard
+from dibs.cli.guard import GuardProcess
 from dibs.cli.terminal import Terminal
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -85,7 +85,7 @@ class Child:
 
 
 def start(
-    command: Sequence[str], env: Mapping[str, str], guard: Guard | None, keep: Sequence[int], terminal: Terminal
+    command: Sequence[str], env: Mapping[str, str], guard: GuardProcess | None, keep: Sequence[int], terminal: Terminal
 ) -> Child:
     """Execute *command*; `CannotExecError` if that fails. *keep* are the file descriptors that keep the lock taken."""
     foreground = terminal.alone()
@@ -114,7 +114,7 @@ def start(
     return Child(process)
 
 
-def _preparation(guard: Guard | None, keep: Sequence[int], terminal: Terminal | None) -> Callable[[], None]:
+def _preparation(guard: GuardProcess | None, keep: Sequence[int], terminal: Terminal | None) -> Callable[[], None]:
     """Make what the child does between fork and exec."""
     parent, die_with_parent = os.getpid(), _parent_death_signal()
 
@@ -132,7 +132,7 @@ def _preparation(guard: Guard | None, keep: Sequence[int], terminal: Terminal | 
     return prepare
 
 
-def _guarded(guard: Guard) -> None:
+def _guarded(guard: GuardProcess) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     guard.watch_this_process()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)

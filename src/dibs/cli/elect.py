@@ -31,10 +31,10 @@ from collections.abc import Sequence
 
 from dibs.cli.exits import Exit
 from dibs.cli.options import add_common, seconds
-from dibs.cli.outcome import Outcome
+from dibs.cli.outcome import RunOutcome
 from dibs.cli.running import acquired, add_command, add_grace, command_of, grace_of, guarded
 from dibs.cli.signals import STOPPING, Interrupted, Signals
-from dibs.cli.watch import OnLost, Watch
+from dibs.cli.watch import OnLost, RunWatch
 from dibs.cli.where import connected
 from dibs.core.client import DEFAULT_TERM
 from dibs.holder import LEADS
@@ -69,10 +69,10 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     with Signals() as signals, connected(args) as client:
         lock = client.lock(args.name, ttl=args.ttl, note=note)
         while True:
-            outcome = Outcome("elect", args.name)
+            outcome = RunOutcome("elect", args.name)
             lease = acquired(client, lock, None, signals, outcome)
             if lease is not None:
-                guarded(args, command, Watch(OnLost.TERM, grace, None, boot_time()), client, lease, signals, outcome)
+                guarded(args, command, RunWatch(OnLost.TERM, grace, None, boot_time()), client, lease, signals, outcome)
             code = outcome.report(json=args.json)
             if not args.restart or _is_the_end(outcome, signals):
                 return code
@@ -80,14 +80,14 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
                 return interrupted
 
 
-def _is_the_end(outcome: Outcome, signals: Signals) -> bool:
+def _is_the_end(outcome: RunOutcome, signals: Signals) -> bool:
     """Whether we were told to stop, or another try would end as this one did."""
     if not outcome.ran:
         return outcome.signal is not None or outcome.exit in HOPELESS
     return bool(signals.seen & STOPPING) or outcome.exit in FROM_THE_KEYBOARD or _hung_up(outcome, signals)
 
 
-def _hung_up(outcome: Outcome, signals: Signals) -> bool:
+def _hung_up(outcome: RunOutcome, signals: Signals) -> bool:
     """Whether the command ended with its terminal. Where it lives on, HUP only told it to read its settings."""
     return outcome.signal == signal.SIGHUP and signal.SIGHUP in signals.seen
 

@@ -23,7 +23,7 @@ kill -s KILL -- "-$group"
 """It has inherited what keeps the lock taken, and ends after the kill: nobody gets the lock before."""
 
 
-class Guard:
+class GuardProcess:
     """The guarding process, from before the command starts until after it ended."""
 
     def __init__(self, keep: Sequence[int]) -> None:

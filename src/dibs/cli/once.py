@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING
 from dibs.cli.lines import say
 from dibs.cli.nesting import refuse_to_wait_for_ourselves
 from dibs.cli.options import add_common, seconds, whole
-from dibs.cli.outcome import Outcome
+from dibs.cli.outcome import RunOutcome
 from dibs.cli.running import add_command, add_grace, command_of, grace_of, supervised
 from dibs.cli.signals import Interrupted, Signals
-from dibs.cli.watch import OnLost, Watch
+from dibs.cli.watch import OnLost, RunWatch
 from dibs.cli.where import connected
 from dibs.core.client import DEFAULT_TTL
 from dibs.errors import DibsError, LeaseLost, Misuse, Skipped
@@ -80,12 +80,12 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     command, grace = command_of(args, command, "once"), grace_of(args)
     if sum(each is not None for each in (args.slot, args.cron, args.every)) != 1:
         raise Misuse("give exactly one of --slot, --cron and --every: it says what is to be done once")
-    outcome = Outcome("once", args.name)
+    outcome = RunOutcome("once", args.name)
     with Signals() as signals, connected(args) as client:
         once = _once(client, args)
         run = _begun(client, once, signals, outcome, verbose=args.verbose)
         if run is not None:
-            watch = Watch(OnLost.TERM, grace, args.max_hold, boot_time())
+            watch = RunWatch(OnLost.TERM, grace, args.max_hold, boot_time())
             more = {"DIBS_SLOT": run.slot, "DIBS_ATTEMPT": str(run.attempt)}
             supervised(args, command, watch, client, run.lease, signals, outcome, more)
             _end(once, outcome)
@@ -107,7 +107,7 @@ def _once(client: Client, args: argparse.Namespace) -> Once:
     )
 
 
-def _begun(client: Client, once: Once, signals: Signals, outcome: Outcome, *, verbose: bool) -> Run | None:
+def _begun(client: Client, once: Once, signals: Signals, outcome: RunOutcome, *, verbose: bool) -> Run | None:
     """Take the slot; None if there is nothing to do, or it failed, and *outcome* knows why."""
     try:
         with signals.raised():
@@ -125,7 +125,7 @@ def _begun(client: Client, once: Once, signals: Signals, outcome: Outcome, *, ve
     return None
 
 
-def _end(once: Once, outcome: Outcome) -> None:
+def _end(once: Once, outcome: RunOutcome) -> None:
     """Write down how it ended, and give the name back."""
     failed = CommandFailed(outcome.exit) if outcome.exit else None
     try:

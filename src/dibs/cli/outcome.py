@@ -22,7 +22,7 @@ WHY = {
 """The word in JSON for what an exit code means here."""
 
 
-class Outcome:
+class RunOutcome:
     """What is known so far; the last word on the exit code is spoken when the lock was given back."""
 
     def __init__(self, verb: str, name: str) -> None:

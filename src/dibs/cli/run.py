@@ -31,10 +31,10 @@ import argparse
 from collections.abc import Sequence
 
 from dibs.cli.options import add_asking, add_common, add_share, exit_code, lock_of, seconds, timeout_of, words
-from dibs.cli.outcome import Outcome
+from dibs.cli.outcome import RunOutcome
 from dibs.cli.running import acquired, add_command, add_grace, command_of, grace_of, guarded
 from dibs.cli.signals import Signals
-from dibs.cli.watch import OnLost, Watch
+from dibs.cli.watch import OnLost, RunWatch
 from dibs.cli.where import connected
 from dibs.errors import Misuse
 from dibs.runtime.clock import boot_time
@@ -68,12 +68,12 @@ def main(args: argparse.Namespace, command: Sequence[str] | None) -> int:
     grace, timeout = grace_of(args), timeout_of(args)
     if args.skip_ok and args.conflict_exit_code is not None:
         raise Misuse("--skip-ok and --conflict-exit-code exclude each other; give one")
-    outcome = Outcome("run", args.name)
+    outcome = RunOutcome("run", args.name)
     with Signals() as signals, connected(args) as client:
         lock = lock_of(args, client)
         lease = acquired(client, lock, timeout, signals, outcome)
         if lease is not None:
-            watch = Watch(OnLost(args.on_lost), grace, args.max_hold, boot_time())
+            watch = RunWatch(OnLost(args.on_lost), grace, args.max_hold, boot_time())
             guarded(args, command, watch, client, lease, signals, outcome)
     excuse = 0 if args.skip_ok else args.conflict_exit_code
     if excuse is not None:

@@ -9,15 +9,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dibs.cli.child import CannotExecError, start
-from dibs.cli.guard import Guard
+from dibs.cli.guard import GuardProcess
 from dibs.cli.lines import say
 from dibs.cli.nesting import refuse_to_wait_for_ourselves
 from dibs.cli.options import namespace_of, seconds
-from dibs.cli.outcome import Outcome
+from dibs.cli.outcome import RunOutcome
 from dibs.cli.signals import Interrupted, Signals
 from dibs.cli.supervise import Ending, Supervision
 from dibs.cli.terminal import Terminal
-from dibs.cli.watch import OnLost, Watch
+from dibs.cli.watch import OnLost, RunWatch
 from dibs.cli.where import url_of
 from dibs.errors import DibsError, LeaseLost, Misuse, StoreUnavailable
 from dibs.runtime.clock import boot_time
@@ -67,7 +67,7 @@ def grace_of(args: argparse.Namespace) -> float:
     return float(args.grace)
 
 
-def acquired(client: Client, lock: Lock, timeout: float | None, signals: Signals, outcome: Outcome) -> Lease | None:
+def acquired(client: Client, lock: Lock, timeout: float | None, signals: Signals, outcome: RunOutcome) -> Lease | None:
     """Take the lock; None if that failed, and *outcome* knows why."""
     started_at = boot_time()
     try:
@@ -87,11 +87,11 @@ def acquired(client: Client, lock: Lock, timeout: float | None, signals: Signals
 def guarded(
     args: argparse.Namespace,
     command: Sequence[str],
-    watch: Watch,
+    watch: RunWatch,
     client: Client,
     lease: Lease,
     signals: Signals,
-    outcome: Outcome,
+    outcome: RunOutcome,
 ) -> None:
     """Run the command and give the lock back."""
     try:
@@ -109,11 +109,11 @@ def guarded(
 def supervised(
     args: argparse.Namespace,
     command: Sequence[str],
-    watch: Watch,
+    watch: RunWatch,
     client: Client,
     lease: Lease,
     signals: Signals,
-    outcome: Outcome,
+    outcome: RunOutcome,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Run the command under the lease, with *more* in its environment."""
@@ -132,7 +132,7 @@ def _run(
     env: dict[str, str],
     keep: Sequence[int],
     lease: Lease,
-    watch: Watch,
+    watch: RunWatch,
     signals: Signals,
 ) -> Ending:
     """Run the command; *keep* are the file descriptors that keep the lock taken as long as it lives."""
@@ -149,9 +149,9 @@ def _run(
             guard.dismiss()
 
 
-def _guard(keep: Sequence[int]) -> Guard | None:
+def _guard(keep: Sequence[int]) -> GuardProcess | None:
     try:
-        return Guard(keep)
+        return GuardProcess(keep)
     except OSError as error:
         say(f"no /bin/sh ({error.strerror}): if dibs is killed, children of the command will stay behind")
         return None

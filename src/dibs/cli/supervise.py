@@ -10,7 +10,7 @@ from dibs.cli.child import Child, Ended, Stopped
 from dibs.cli.lines import say_at_once
 from dibs.cli.signals import Signals
 from dibs.cli.terminal import Terminal, stop_like
-from dibs.cli.watch import Cause, Do, Watch
+from dibs.cli.watch import Cause, Do, RunWatch
 from dibs.errors import LeaseLost, StoreUnavailable
 from dibs.runtime.clock import boot_time
 
@@ -38,7 +38,7 @@ class Ending(NamedTuple):
 class Supervision:
     """One command, the lease it runs under, and the terminal it was given."""
 
-    def __init__(self, child: Child, lease: Lease, watch: Watch, signals: Signals, terminal: Terminal) -> None:
+    def __init__(self, child: Child, lease: Lease, watch: RunWatch, signals: Signals, terminal: Terminal) -> None:
         self._child, self._lease, self._watch = child, lease, watch
         self._signals, self._terminal = signals, terminal
         self._told_loss = self._told_refusal = False

@@ -41,7 +41,7 @@ class Do(Enum):
     KILL = "kill"
 
 
-class Watch:
+class RunWatch:
     """The decisions about one run. Moments are seconds on the clock of *started_at*."""
 
     def __init__(self, on_lost: OnLost, grace: float, max_hold: float | None, started_at: float) -> None:

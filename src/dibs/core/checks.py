@@ -19,7 +19,7 @@ LONGEST_TIME = 10 * 365 * 86_400.0
 """Ten years: longer is a mistake of units, and every store can express it."""
 
 
-class Options(NamedTuple):
+class LockOptions(NamedTuple):
     """What describes a lock, checked."""
 
     name: str
@@ -39,7 +39,7 @@ def checked_options(
     on_lost: object,
     shortest_ttl: float = 0.0,
     longest_ttl: float = LONGEST_TIME,
-) -> Options:
+) -> LockOptions:
     """Return the options of a lock if there can be such a lock."""
     length = checked_length(ttl, "ttl", at_least=shortest_ttl, at_most=longest_ttl)
     longest = None if max_hold is None else checked_length(max_hold, "max_hold")
@@ -49,7 +49,7 @@ def checked_options(
         raise Misuse(f'on_lost={shown(on_lost)}: it is "cancel" or "flag"')
     checked = checked_name(name)
     check_no_address(checked, "name")
-    return Options(checked, length, checked_timeout(timeout), checked_note(note), longest, str(on_lost))
+    return LockOptions(checked, length, checked_timeout(timeout), checked_note(note), longest, str(on_lost))
 
 
 def checked_name(name: object, what: str = "name") -> str:

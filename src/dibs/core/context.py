@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dibs.core.budgets import LONGEST_STEP, RETURN_BUDGET
 from dibs.core.closing import Closing
 from dibs.core.copying import NotCopied
-from dibs.core.held import Held
+from dibs.core.held import HeldLeases
 from dibs.core.keeper import Keeper
 from dibs.core.lease import Lease, leave
 from dibs.core.open_blocks import OpenBlocks
@@ -41,7 +41,7 @@ class Context(NotCopied):
     def _fresh(self) -> None:
         self.pid = self.runtime.pid()
         self.mutex = self.runtime.mutex()
-        self.held = Held(self.mutex)
+        self.held = HeldLeases(self.mutex)
         self.keeper = Keeper(self.runtime, self.store, self.mutex, self.held.drop)
         self.waiters = Waiters(self.runtime, self.mutex)
         self.runtime.at_exit(self._at_exit)

@@ -11,7 +11,7 @@ from dibs.errors import Misuse
 from dibs.share import SHARED, Share, share_of
 
 
-class Held:
+class HeldLeases:
     """The leases of one client in this process; what the program has dropped is not kept alive."""
 
     __slots__ = ("_shares", "_whole")

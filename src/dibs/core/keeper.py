@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.budgets import LONGEST_STEP, RENEW_AT, RETURN_BUDGET, retry_after
 from dibs.core.deadline import Deadline
-from dibs.core.schedule import Entry, Return, Schedule
+from dibs.core.schedule import Entry, KeeperSchedule, Return
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.log import logger
 from dibs.runtime import Event, Job, Runtime
@@ -57,7 +57,7 @@ class Keeper:
         dropped: Callable[[LeaseRef], bool],
     ) -> None:
         self._runtime, self._store, self._mutex, self._dropped = runtime, store, mutex, dropped
-        self._schedule = Schedule()
+        self._schedule = KeeperSchedule()
         self._bell: Event | None = None  # made with the job: an event may need a running loop
         self._job: Job | None = None
         self._napping_until = -math.inf

@@ -31,7 +31,7 @@ class Return:
 Entry: TypeAlias = "LeaseRef | Return"
 
 
-class Schedule:
+class KeeperSchedule:
     """Entries by the moment they are due. Entries that need nothing any more are dropped as they are met."""
 
     __slots__ = ("_count", "_heap", "_live", "gone")

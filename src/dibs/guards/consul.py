@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.errors import Misuse, StaleFence
-from dibs.guards.held import Held
+from dibs.guards.held import AnyLease
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def put(key: str, value: str | bytes) -> Json:
     return {"KV": {"Verb": "set", "Key": key, "Value": b64encode(data).decode()}}
 
 
-def guarded(lease: Held, *steps: Json) -> list[Json]:
+def guarded(lease: AnyLease, *steps: Json) -> list[Json]:
     """A transaction that does all *steps* if *lease* holds when Consul gets to it, and else none; then `check` says so.
 
     Conditions of your own may be among the steps. *lease* is one of a Consul store.
@@ -44,7 +44,7 @@ def guarded(lease: Held, *steps: Json) -> list[Json]:
     return [condition, *steps]
 
 
-def check(lease: Held, answer: Mapping[str, Any]) -> None:
+def check(lease: AnyLease, answer: Mapping[str, Any]) -> None:
     """Raise `StaleFence` if *answer*, that of a `guarded` transaction, says that the lease was over: nothing was done.
 
     If only another step was refused, such as a condition of your own, it returns, and ``answer["Errors"]`` says which.

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.errors import Misuse, StaleFence
-from dibs.guards.held import Held
+from dibs.guards.held import AnyLease
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ def put(key: str, value: str | bytes) -> Json:
     return {"request_put": {"key": _base64(key.encode()), "value": _base64(data)}}
 
 
-def guarded(lease: Held, *steps: Json) -> Json:
+def guarded(lease: AnyLease, *steps: Json) -> Json:
     """A transaction that does all *steps* if *lease* holds when etcd gets to it, and else none; then `check` says so.
 
     Conditions of your own can be appended to its ``compare``. *lease* is one of an etcd store.
@@ -44,7 +44,7 @@ def guarded(lease: Held, *steps: Json) -> Json:
     }
 
 
-def check(lease: Held, answer: Mapping[str, Any]) -> None:
+def check(lease: AnyLease, answer: Mapping[str, Any]) -> None:
     """Raise `StaleFence` if *answer*, that of a `guarded` transaction, says that nothing was done.
 
     If you appended conditions of your own, one of those may be why, although the lease holds: then it returns, and

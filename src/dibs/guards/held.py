@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Held(Protocol):
+class AnyLease(Protocol):
     """A lease of either colour."""
 
     @property

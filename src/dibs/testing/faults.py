@@ -49,7 +49,7 @@ class Odds(NamedTuple):
     """Seconds after which the last request that is stuck arrives."""
 
 
-class Server:
+class SimulatedServer:
     """The machine that the lock server runs on: its own clock, its memory, and whether it can be reached."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Server:
 class Network:
     """What stands between the clients and one server."""
 
-    def __init__(self, world: Scheduler, server: Server, odds: Odds) -> None:
+    def __init__(self, world: Scheduler, server: SimulatedServer, odds: Odds) -> None:
         self.world, self.server, self.odds = world, server, odds
         self.calls: list[tuple[float, str, str, object]] = []
         """Every step that the server carried out: when, what, for which process, with what."""

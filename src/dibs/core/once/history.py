@@ -61,7 +61,7 @@ class Past(NamedTuple):
         return f"{self.slot} {self.outcome}{took}, started {utc(self.started)} by {self.who}{again}{why}"
 
 
-class Refusal(NamedTuple):
+class SlotRefusal(NamedTuple):
     """Why a slot is not to be started."""
 
     reason: SkipReason
@@ -77,20 +77,20 @@ class History(NamedTuple):
     not_before: float = 0.0
     """No run starts before that: *min_hold* of the last one."""
 
-    def refusal(self, slot: Slot, retries: int, now: float) -> Refusal | None:
+    def refusal(self, slot: Slot, retries: int, now: float) -> SlotRefusal | None:
         """Tell why *slot* must not be started at *now*; whether one that is running still runs is the lock's to say."""
         tried = [run for run in self.runs if run.slot == slot.key]
         done = next((run for run in tried if run.outcome == OK), None)
         if done is not None:
-            return Refusal(SkipReason.ALREADY_RAN, f"at {utc(done.started)}, by {done.who}")
+            return SlotRefusal(SkipReason.ALREADY_RAN, f"at {utc(done.started)}, by {done.who}")
         if _digest(slot.key) in self.keys or self._is_older_than_known(slot):
-            return Refusal(SkipReason.ALREADY_RAN, "it is older than all that is remembered in full")
+            return SlotRefusal(SkipReason.ALREADY_RAN, "it is older than all that is remembered in full")
         if tried and tried[-1].outcome != RUNNING and tried[-1].attempt > retries:
-            return Refusal(
+            return SlotRefusal(
                 SkipReason.GIVEN_UP, f"its last try {_ended(tried[-1])}, and it may be tried again {retries} times"
             )
         if now < self.not_before and not (tried and tried[-1].outcome == RUNNING):
-            return Refusal(
+            return SlotRefusal(
                 SkipReason.NOT_DUE,
                 f"the last run began less than its min_hold before; not before {utc(self.not_before)}",
             )

@@ -188,7 +188,7 @@ class Drop(Chosen):
             raise CutError(self._end)
 
 
-class Hold(Chosen):
+class HoldBack(Chosen):
     """What matches stays on the way until it is lifted, and so does what follows on the same connection."""
 
     async def act(self, flow: FlowOfBytes, data: bytes) -> bytes:

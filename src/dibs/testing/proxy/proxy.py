@@ -112,7 +112,7 @@ class FaultProxy:
 
         Other connections go on, so what is sent later overtakes it: as where a kernel sends again what was lost.
         """
-        return self._set(kinds.Hold(direction, match, nth, times))
+        return self._set(kinds.HoldBack(direction, match, nth, times))
 
     def split(
         self,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dibs.errors import Misuse
 from dibs.runtime import Driver
-from dibs.testing.simulation.scheduler import PARKING, Cancelled, Gone, Scheduler, Task, Timer
+from dibs.testing.simulation.scheduler import PARKING, Cancelled, Scheduler, SimulatedTimer, SimulationOver, Task
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class SimulatedRuntime:
         """The true times at which it stood still, from and to."""
         self._pid = pid
         self._paused_until = 0.0
-        self._put_off: list[Task | Timer] = []
+        self._put_off: list[Task | SimulatedTimer] = []
         self._steps_to_live: int | None = None
 
     # --- what is done to it --------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class SimulatedRuntime:
         """Start *main* as a task."""
         return self._beside(main(), name)
 
-    def call_at(self, when: float, call: Callable[[], None]) -> Timer:
+    def call_at(self, when: float, call: Callable[[], None]) -> SimulatedTimer:
         """Do *call* when its clock shows *when*."""
         return self.world.call_at(self.true(when), call, self)
 
@@ -221,7 +221,7 @@ class SimulatedRuntime:
         assert isinstance(work, Coroutine)
         if self.world.closed:
             work.close()
-            raise Gone
+            raise SimulationOver
         job = self._beside(work, f"{self.task.name}, shielded")
         cancelled: Cancelled | None = None
         while not job.task.done:
@@ -267,14 +267,14 @@ class SimulatedRuntime:
     def task(self) -> Task:
         """The task that runs."""
         if self.world.closed:
-            raise Gone
+            raise SimulationOver
         assert self.world.running is not None, "only tasks of the simulation can wait"
         return self.world.running
 
     async def park(self, seconds: float | None) -> None:
         """Wait to be woken, at most *seconds* of its clock."""
         if self.world.closed or self.dead:
-            raise Gone
+            raise SimulationOver
         if seconds is None:
             await PARKING
             return
@@ -285,7 +285,7 @@ class SimulatedRuntime:
         finally:
             timer.cancel()
 
-    def put_off(self, what: Task | Timer) -> None:
+    def put_off(self, what: Task | SimulatedTimer) -> None:
         """Keep for later what cannot be done now: it stands still, or is dead."""
         if not self.dead:
             self._put_off.append(what)
@@ -302,7 +302,7 @@ class SimulatedRuntime:
             self.world.log("goes on", self.name)
             put_off, self._put_off = self._put_off, []
             for what in put_off:
-                if isinstance(what, Timer):
+                if isinstance(what, SimulatedTimer):
                     what.fire()
                 else:
                     self.world.make_ready(what)

@@ -19,7 +19,7 @@ class Cancelled(BaseException):
     """Thrown into a simulated task that was cancelled, as `asyncio.CancelledError` into a real one."""
 
 
-class Gone(BaseException):
+class SimulationOver(BaseException):
     """Raised by every await when the simulation is over, so that what never ended unwinds without effect."""
 
 
@@ -48,14 +48,14 @@ class SimulatedProcess(Protocol):
     def runs(self) -> bool:
         """Whether its tasks can run now."""
 
-    def put_off(self, what: Task | Timer) -> None:
+    def put_off(self, what: Task | SimulatedTimer) -> None:
         """Keep *what* for the moment when it runs again."""
 
     def count_step(self) -> None:
         """One of its tasks has made a step."""
 
 
-class Timer:
+class SimulatedTimer:
     """Something to be done at a moment of true time, unless its process is dead by then; late if it is paused."""
 
     __slots__ = ("call", "process")
@@ -197,7 +197,7 @@ class Scheduler:
         self.failed: list[Task] = []
         self._graveyard: list[Task] = []
         self._ready: list[Task] = []
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, SimulatedTimer]] = []
         self._count = 0
         self._foreground = 0
         self._watched: dict[int, list[Callable[[], None]]] = {}
@@ -221,14 +221,16 @@ class Scheduler:
         self.now = end
         self._raise_failures()
 
-    def call_at(self, when: float, call: Callable[[], object], process: SimulatedProcess | None = None) -> Timer:
+    def call_at(
+        self, when: float, call: Callable[[], object], process: SimulatedProcess | None = None
+    ) -> SimulatedTimer:
         """Do *call* at the true moment *when*; for *process*: not if it is dead, and late if it is paused."""
-        timer = Timer(call, process)
+        timer = SimulatedTimer(call, process)
         self._count += 1
         heappush(self._timers, (max(when, self.now), self._count, timer))
         return timer
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> SimulatedTimer:
         """Do *call* after *seconds* of true time."""
         return self.call_at(self.now + seconds, call)
 
