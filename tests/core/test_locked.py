@@ -127,6 +127,12 @@ def test_an_error_of_the_function_frees_the_lock(blocking: dibs.Client) -> None:
     assert names(blocking) == []
 
 
+@pytest.mark.parametrize("decorator", ["locked", "idempotent"])
+def test_a_decorator_without_brackets_says_that_it_needs_a_name(decorator: str, blocking: dibs.Client) -> None:
+    with pytest.raises(dibs.Misuse, match="takes its name in brackets"):
+        getattr(blocking, decorator)(lambda: None)
+
+
 def test_an_argument_that_makes_no_name_is_misuse(blocking: dibs.Client) -> None:
     @blocking.locked("{name}")
     def work(name: str) -> None:

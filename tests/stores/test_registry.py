@@ -53,3 +53,11 @@ def test_a_store_made_elsewhere_is_found_by_its_entry_point() -> None:
 def test_an_unknown_scheme_is_told_what_there_is() -> None:
     with pytest.raises(Misuse, match="no store is known for the URL scheme 'nosuch'; there is memory:"):
         open_store("nosuch://host", "default", ThreadRuntime())
+
+
+@pytest.mark.parametrize(
+    ("url", "near"), [("reddis://h", "redis:"), ("postgress://h", "postgres:"), ("sqlite3:x", "sqlite:")]
+)
+def test_a_scheme_with_a_slip_is_told_the_nearest(url: str, near: str) -> None:
+    with pytest.raises(Misuse, match=f", did you mean {near}"):
+        open_store(url, "default", ThreadRuntime())

@@ -55,7 +55,8 @@ def checked_options(
 def checked_name(name: object, what: str = "name") -> str:
     """Return *name* if it can name a lock."""
     if not isinstance(name, str):
-        raise Misuse(f"a {what} is text (str), not {type(name).__name__}: {shown(name)}")
+        advice = '; a decorator takes its name in brackets: @client.locked("report")' if callable(name) else ""
+        raise Misuse(f"a {what} is text (str), not {type(name).__name__}: {shown(name)}{advice}")
     if not name:
         raise Misuse(f"a {what} is not empty")
     if len(name) * 4 > LONGEST_NAME or not name.isascii():

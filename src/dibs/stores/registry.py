@@ -87,12 +87,16 @@ def _imported(module: str) -> ModuleType:
 
 
 def _third_party(scheme: str) -> Opener:
+    from difflib import get_close_matches  # noqa: PLC0415 - as slow
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, rarely needed
 
     for entry in entry_points(group="dibs.stores", name=scheme):
         return cast(Opener, entry.load())
-    said = f" {scheme!r}" if re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme) else ""
-    raise Misuse(f"no store is known for the URL scheme{said}; there is {_known()}")
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme):  # a part of a password, perhaps: it is not repeated
+        raise Misuse(f"no store is known for the URL scheme; there is {_known()}")
+    near = get_close_matches(scheme, BUILT_IN, 1)
+    advice = f", did you mean {near[0]}:?" if near else ""
+    raise Misuse(f"no store is known for the URL scheme {scheme!r}{advice}; there is {_known()}")
 
 
 def _known() -> str:
