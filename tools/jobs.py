@@ -26,6 +26,7 @@ JOBS = {
     "watch": "how a grant ends without being given back",
     "waiting": "how a waiter waits, and is called",
     "queue": "who is next",
+    "tickets": "what one client has in the queues: each ask that waits, holds, or may still arrive",
     "shares": "shared locks and semaphores: several holders of one name",
     "records": "what a holder leaves for those who come later",
     "view": "what people are shown by `dibs ls` and `dibs show`",

@@ -10,7 +10,7 @@ import pytest
 import dibs
 from dibs.errors import Misuse, NotSupported, StaleFence
 from dibs.guards import etcd
-from dibs.stores.etcd.keys import Naming
+from dibs.stores.etcd.keys import EtcdNaming
 from dibs.stores.etcd.requests import created_at
 
 
@@ -21,7 +21,7 @@ class Lease(NamedTuple):
     fence: int = 9
 
     def compare(self) -> object:
-        return created_at(Naming("default").key(self.name, "t1"), self.fence)
+        return created_at(EtcdNaming("default").key(self.name, "t1"), self.fence)
 
 
 def test_all_steps_are_done_under_the_condition_or_none() -> None:

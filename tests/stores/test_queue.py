@@ -1,4 +1,4 @@
-"""Whose turn it is in a line, and what wakes the others: by example, and in lines of every kind that come and go."""
+"""Whose turn it is in a queue, and what wakes the others: by example, and in lines of every kind that come and go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER = Share(1, 5)
 
 
 @pytest.mark.parametrize(
-    ("line", "holding"),
+    ("queue", "holding"),
     [
         ([], 0),
         ([None], 1),
@@ -32,10 +32,10 @@ OTHER = Share(1, 5)
         ([Share(9, 3), ONE], 1),
     ],
 )
-def test_who_came_first_is_in_and_nobody_passes_one_who_does_not_fit(line: list[Share | None], holding: int) -> None:
-    assert inside(line) == holding
-    for place in range(len(line)):
-        assert fits(line[:place], line[place]) == (place < holding)
+def test_who_came_first_is_in_and_nobody_passes_one_who_does_not_fit(queue: list[Share | None], holding: int) -> None:
+    assert inside(queue) == holding
+    for position in range(len(queue)):
+        assert fits(queue[:position], queue[position]) == (position < holding)
 
 
 def test_those_who_hold_it_say_how_many_slots_there_are() -> None:
@@ -44,7 +44,7 @@ def test_those_who_hold_it_say_how_many_slots_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "calls"),
+    ("queue", "calls"),
     [
         ([None, None], WakeUp(0, granted=False)),
         ([SHARED, SHARED, None], WakeUp(1, granted=False)),
@@ -60,12 +60,12 @@ def test_those_who_hold_it_say_how_many_slots_there_are() -> None:
         ([ONE, None, ONE], WakeUp(1, granted=False)),
     ],
 )
-def test_a_waiter_listens_for_what_may_let_it_in(line: list[Share | None], calls: WakeUp) -> None:
-    assert call(line, len(line) - 1) == calls
+def test_a_waiter_listens_for_what_may_let_it_in(queue: list[Share | None], calls: WakeUp) -> None:
+    assert call(queue, len(queue) - 1) == calls
 
 
 class Member:
-    """One in the line of the model."""
+    """One in the queue of the model."""
 
     def __init__(self, share: Share | None) -> None:
         self.share, self.knows, self.listens = share, False, WakeUp(None, granted=False)
@@ -73,24 +73,24 @@ class Member:
 
 
 class Model:
-    """A line whose members look only when they are called, and are called only by what `line.call` says."""
+    """A queue whose members look only when they are called, and are called only by what `queue.call` says."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.chance, self.line, self.called, self.looks, self.ever = chance, list[Member](), list[Member](), 0, 0
+        self.chance, self.queue, self.called, self.looks, self.ever = chance, list[Member](), list[Member](), 0, 0
 
     def shares(self) -> list[Share | None]:
-        return [member.share for member in self.line]
+        return [member.share for member in self.queue]
 
     def comes(self, share: Share | None) -> None:
         member = Member(share)
-        self.line.append(member)
+        self.queue.append(member)
         self._look(member)
 
     def goes(self, member: Member) -> None:
-        place = self.line.index(member)
-        self.line.remove(member)
-        for other in self.line[place:]:
-            if not other.knows and (other.to is member or (other.to is None and other.listens.place is None)):
+        position = self.queue.index(member)
+        self.queue.remove(member)
+        for other in self.queue[position:]:
+            if not other.knows and (other.to is member or (other.to is None and other.listens.position is None)):
                 self._call(other)
 
     def settle(self) -> None:
@@ -99,21 +99,21 @@ class Model:
             self._look(self.called.pop(self.chance.randrange(len(self.called))))
 
     def _look(self, member: Member) -> None:
-        if member not in self.line or member.knows:
+        if member not in self.queue or member.knows:
             return
         self.looks += 1
-        place, shares = self.line.index(member), self.shares()
+        position, shares = self.queue.index(member), self.shares()
         have = slots(shares)
         if member.share is not None and have not in (None, member.share.slots):
             self.goes(member)
-        elif place < inside(shares):
+        elif position < inside(shares):
             member.knows = True
-            for other in self.line:
+            for other in self.queue:
                 if other.to is member and other.listens.granted:
                     self._call(other)
         else:
-            member.listens = call(shares, place)
-            member.to = None if member.listens.place is None else self.line[member.listens.place]
+            member.listens = call(shares, position)
+            member.to = None if member.listens.position is None else self.queue[member.listens.position]
 
     def _call(self, member: Member) -> None:
         if member not in self.called:
@@ -122,8 +122,8 @@ class Model:
     def check(self) -> None:
         """Never more inside than there is room for, and nobody waits where the first of those who wait has room."""
         turn = inside(self.shares())
-        assert not any(member.knows for member in self.line[turn:]), "one of them is in before its turn"
-        held = [member.share for member in self.line if member.knows]
+        assert not any(member.knows for member in self.queue[turn:]), "one of them is in before its turn"
+        held = [member.share for member in self.queue if member.knows]
         assert len(held) <= 1 or (
             held[0] is not None
             and {share and share.slots for share in held} == {held[0].slots}
@@ -131,7 +131,7 @@ class Model:
         ), f"too many are in: {held}"
         if not self.called:
             assert len(held) == turn, "there is room, and nobody has told the first"
-            have, waits = slots(self.shares()), self.line[turn:]
+            have, waits = slots(self.shares()), self.queue[turn:]
             assert not waits or waits[0].share is None or have in (None, waits[0].share.slots), "it should be refused"
 
 
@@ -150,17 +150,17 @@ def test_lines_of_every_kind_let_in_whom_there_is_room_for_and_nobody_else(share
     for _ in range(80):
         model = Model(chance)
         for _ in range(60):
-            if chance.random() < 0.55 or not model.line:
+            if chance.random() < 0.55 or not model.queue:
                 model.comes(chance.choice(shares))
             else:
-                model.goes(chance.choice(model.line))
+                model.goes(chance.choice(model.queue))
             if chance.random() < 0.7:
                 model.settle()
             model.check()
-        while model.line:
+        while model.queue:
             model.settle()
             model.check()
-            model.goes(chance.choice([member for member in model.line if member.knows]))
+            model.goes(chance.choice([member for member in model.queue if member.knows]))
 
 
 @pytest.mark.parametrize(("share", "looks"), [(None, 1), (SHARED, 1), (ONE, 2)])
@@ -170,7 +170,7 @@ def test_a_crowd_looks_as_often_for_each_grant_however_large_it_is(share: Share 
     for _ in range(crowd):
         model.comes(share)
     model.looks = 0
-    while model.line:
-        model.goes(next(member for member in model.line if member.knows))
+    while model.queue:
+        model.goes(next(member for member in model.queue if member.knows))
         model.settle()
     assert model.looks <= looks * crowd + 3

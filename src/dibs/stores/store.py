@@ -105,7 +105,11 @@ class PartlyRenewed(StoreUnavailable):
         return type(self), (self.store, self.problem, self.answers)
 
 
-def settled(answers: Sequence[LossReason | StoreUnavailable | None]) -> list[LossReason | None]:
+RenewAnswer = LossReason | StoreUnavailable | None
+"""What a renewal makes of one claim: None if it holds, or why it does not, or why nobody knows."""
+
+
+def settled(answers: Sequence[RenewAnswer]) -> list[LossReason | None]:
     """What `Store.renew` makes of the *answers* for each claim: them; or the error, if none came; or both.
 
     An answer that is not known counts for more than one that certainly was not given.

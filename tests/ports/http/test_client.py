@@ -17,7 +17,7 @@ import pytest
 
 from dibs.errors import Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.ports.http.client import Http
-from dibs.ports.http.message import Answer, Request
+from dibs.ports.http.message import HttpAnswer, HttpRequest
 from dibs.ports.http.source import Endpoint, HttpSource, Tls
 from dibs.ports.http.wire_async import AsyncDial
 from dibs.ports.http.wire_blocking import BlockingDial
@@ -29,7 +29,7 @@ from servers.ports import Port
 from servers.process import until
 from tempo import took
 
-GET = Request("GET", "/echo")
+GET = HttpRequest("GET", "/echo")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -146,7 +146,7 @@ def test_one_request_after_the_other_uses_one_connection(site: Site, scene: Scen
     async def main(runtime: Runtime) -> None:
         http = Http(at(site.server_port), runtime)
         for number in range(5):
-            request = Request("POST", "/echo?a=1", b"%d" % number, (("Authorization", "me"),))
+            request = HttpRequest("POST", "/echo?a=1", b"%d" % number, (("Authorization", "me"),))
             answer = await http.request(request, 5.0)
             assert (answer.status, answer.json()) == (200, {"path": "/echo?a=1", "body": str(number), "auth": "me"})
             assert answer.headers["content-length"] == str(len(answer.body))
@@ -175,7 +175,7 @@ def test_a_server_that_closes_the_connection_gets_another(site: Site, scene: Sce
     async def main(runtime: Runtime) -> None:
         http = Http(at(site.server_port), runtime)
         for _ in range(3):
-            assert (await http.request(Request("GET", "/last"), 5.0)).status == 200
+            assert (await http.request(HttpRequest("GET", "/last"), 5.0)).status == 200
         assert site.connections == 3
         await http.close()
 
@@ -286,16 +286,16 @@ def test_a_reply_that_broke_off_is_asked_for_again_at_the_only_server(
 
 
 def test_a_server_that_cannot_serve_is_passed_over(site: Site, scene: Scene) -> None:
-    def cannot_serve(answer: Answer) -> StoreUnavailable | None:
+    def cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
         return OutcomeUnknown(answer.server, "it is ill") if answer.status == 503 else None
 
     async def main(runtime: Runtime) -> None:
         other = Site()
         http = Http(at(site.server_port, other.server_port), runtime, cannot_serve)
         with pytest.raises(OutcomeUnknown, match=r"it is ill.*it is ill"):
-            await http.request(Request("GET", "/ill"), 5.0, again=True)
+            await http.request(HttpRequest("GET", "/ill"), 5.0, again=True)
         with pytest.raises(OutcomeUnknown, match="it is ill"):
-            await http.request(Request("GET", "/ill"), 5.0)
+            await http.request(HttpRequest("GET", "/ill"), 5.0)
         assert len(site.asked) + len(other.asked) == 3
         await http.close()
         other.stop()
@@ -306,14 +306,14 @@ def test_a_server_that_cannot_serve_is_passed_over(site: Site, scene: Scene) -> 
 def test_what_follows_a_cancelled_request_with_its_ordering_key_is_carried_out_after_it(site: Site) -> None:
     async def main() -> None:
         http = Http(at(site.server_port), AsyncioRuntime())
-        first = asyncio.ensure_future(http.request(Request("POST", "/wait", b"first"), 5.0, ordering_key="t"))
+        first = asyncio.ensure_future(http.request(HttpRequest("POST", "/wait", b"first"), 5.0, ordering_key="t"))
         while not site.asked:
             await asyncio.sleep(0.001)
         first.cancel()
         await asyncio.wait([first])
         assert first.cancelled()
-        second = asyncio.ensure_future(http.request(Request("POST", "/echo", b"second"), 5.0, ordering_key="t"))
-        await http.request(Request("POST", "/echo", b"other"), 5.0)
+        second = asyncio.ensure_future(http.request(HttpRequest("POST", "/echo", b"second"), 5.0, ordering_key="t"))
+        await http.request(HttpRequest("POST", "/echo", b"other"), 5.0)
         assert site.asked == ["/wait first", "/echo other"]
         site.gate.set()
         assert (await second).json()["body"] == "second"
@@ -341,7 +341,7 @@ def test_an_ordering_key_whose_server_hangs_goes_on_elsewhere(site: Site, proxy:
 def test_a_stream_is_read_line_by_line(site: Site, scene: Scene) -> None:
     async def main(runtime: Runtime) -> None:
         http = Http(at(site.server_port), runtime)
-        with await http.stream(Request("POST", "/stream"), 5.0) as stream:
+        with await http.stream(HttpRequest("POST", "/stream"), 5.0) as stream:
             assert [json.loads(await stream.line(5.0) or b"") for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 3}]
             assert await stream.line(0.05) is None
             site.gate.set()
@@ -355,7 +355,7 @@ def test_a_stream_is_read_line_by_line(site: Site, scene: Scene) -> None:
 def test_a_stream_that_is_closed_ends_whoever_reads_it(site: Site) -> None:
     async def main() -> None:
         http = Http(at(site.server_port), AsyncioRuntime())
-        stream = await http.stream(Request("POST", "/stream"), 5.0)
+        stream = await http.stream(HttpRequest("POST", "/stream"), 5.0)
         for _ in range(3):
             await stream.line(5.0)
         reading = asyncio.ensure_future(stream.line(10.0))
@@ -370,7 +370,7 @@ def test_a_stream_that_is_closed_ends_whoever_reads_it(site: Site) -> None:
 
 def test_a_thread_that_reads_a_stream_is_told_when_it_is_closed(site: Site) -> None:
     http = Http(at(site.server_port), ThreadRuntime())
-    stream = run(http.stream(Request("POST", "/stream"), 5.0))
+    stream = run(http.stream(HttpRequest("POST", "/stream"), 5.0))
     ended = threading.Event()
 
     def read() -> None:
@@ -388,7 +388,7 @@ def test_a_thread_that_reads_a_stream_is_told_when_it_is_closed(site: Site) -> N
 
 def test_threads_do_not_wait_for_each_other(site: Site) -> None:
     http = Http(at(site.server_port), ThreadRuntime())
-    slow = threading.Thread(target=lambda: run(http.request(Request("GET", "/wait"), 10.0)))
+    slow = threading.Thread(target=lambda: run(http.request(HttpRequest("GET", "/wait"), 10.0)))
     slow.start()
     until(lambda: "/wait" in site.asked, "the slow one has asked")
     assert run(http.request(GET, 5.0)).status == 200

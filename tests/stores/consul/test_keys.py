@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.stores.consul.keys import Naming, quoted
+from dibs.stores.consul.keys import ConsulNaming, quoted
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
 @given(TEXT, TEXT)
 def test_two_names_never_share_a_key(one: str, other: str) -> None:
-    naming = Naming("dibs", "default")
+    naming = ConsulNaming("dibs", "default")
     assert (naming.keys(one) == naming.keys(other)) == (one == other)
 
 
 @given(TEXT, TEXT)
 def test_every_key_tells_its_name_and_no_other_namespaces(space: str, name: str) -> None:
-    naming = Naming("dibs", space)
+    naming = ConsulNaming("dibs", space)
     for key in naming.keys(name)[1:]:
         assert naming.name(key) == name
     assert naming.name(naming.client("a-session")) is None
@@ -36,7 +36,7 @@ def test_a_part_of_a_key_is_one_that_a_path_keeps(name: str) -> None:
 
 @given(TEXT, TEXT)
 def test_what_begins_a_name_begins_its_keys(name: str, more: str) -> None:
-    naming = Naming("dibs", "default")
+    naming = ConsulNaming("dibs", "default")
     assert naming.keys(name + more).held.startswith(naming.under(name))
 
 
@@ -53,4 +53,4 @@ def test_what_begins_a_name_begins_its_keys(name: str, more: str) -> None:
 )
 def test_keys_stay_what_they_are(name: str, key: str) -> None:
     """Golden: other values would split the locks between two versions of dibs."""
-    assert Naming("dibs", "default").keys(name).held == f"dibs/default/{key}"
+    assert ConsulNaming("dibs", "default").keys(name).held == f"dibs/default/{key}"

@@ -13,7 +13,7 @@ from dibs.errors import LossReason, Misuse, OutcomeUnknown, StaleFence
 from dibs.guards import etcd as guarding
 from dibs.share import SHARED, Share
 from dibs.stores.etcd.port.gateway import Etcd
-from dibs.stores.etcd.waiting import IN_LINE
+from dibs.stores.etcd.waiting import WAITER_TTL
 from dibs.stores.store import Busy, Grant
 from dibs.testing.contract.sharing import holders_are
 from dibs.testing.contract.waiting import waiters_are
@@ -158,7 +158,7 @@ class TestRaces(EtcdKind):
 class TestWhoIsTold(EtcdKind):
     """A waiter looks when somebody it waits for goes, or goes in; nobody has to wait for the slow look."""
 
-    @pytest.mark.parametrize("ttl", [IN_LINE - 0.5, 30], ids=["one lease of etcd", "two leases of etcd"])
+    @pytest.mark.parametrize("ttl", [WAITER_TTL - 0.5, 30], ids=["one lease of etcd", "two leases of etcd"])
     async def test_all_go_in_for_whom_there_is_room(self, world: World, ttl: float) -> None:
         held = await world.crashed("a", 30)
         waiters = [await in_line(world, "a", Share(1, 4), place + 1, ttl) for place in range(4)]

@@ -22,13 +22,13 @@ from dibs.guards import etcd as guarding
 from dibs.ports.http.source import Endpoint
 from dibs.ports.http.wire_blocking import BlockingDial, BlockingWire
 from dibs.runtime import run
-from dibs.stores.etcd.leases import Leases
-from dibs.stores.etcd.places import Places
+from dibs.stores.etcd.leases import EtcdLeases
 from dibs.stores.etcd.port.gateway import Etcd
 from dibs.stores.etcd.port.gateway import wall_clock as etcd_wall_clock
 from dibs.stores.etcd.requests import TOGETHER
 from dibs.stores.etcd.store import EtcdStore
-from dibs.stores.etcd.waiting import IN_LINE
+from dibs.stores.etcd.tickets import EtcdTickets
+from dibs.stores.etcd.waiting import WAITER_TTL
 from dibs.stores.store import Busy, Claim, Grant, PartlyRenewed
 from dibs.testing.contract import StoreContract
 from dibs.testing.contract.waiting import waiters_are
@@ -214,7 +214,7 @@ class TestLeaders(EtcdKind):
     ) -> None:
         client = world.client()
         await (await client.lock("a").acquire(timeout=0)).release()
-        leases = store_of(world, client)._keep.leases
+        leases = store_of(world, client)._keeper.leases
         pretend_former_leader(leases)
         calls.clear()
         lease = await client.lock("a").acquire(timeout=0)
@@ -227,7 +227,7 @@ class TestLeaders(EtcdKind):
     ) -> None:
         client = world.client()
         lease = await client.lock("a").acquire(timeout=0)
-        pretend_former_leader(store_of(world, client)._keep.leases)
+        pretend_former_leader(store_of(world, client)._keeper.leases)
         calls.clear()
         await lease.renew()
         assert calls == {"kv/txn": 2, "lease/keepalive": 1}
@@ -312,7 +312,7 @@ class TestWaiting(EtcdKind):
         holder = (await world.store.show("a", STEP)).holder
         assert holder is not None
         assert holder.expires_in is not None
-        assert holder.expires_in > 10 * IN_LINE
+        assert holder.expires_in > 10 * WAITER_TTL
         assert lease.ttl == 60.5
 
 
@@ -525,7 +525,9 @@ class TestHandOver(EtcdKind):
         resumed = await theirs.resume(lease.to_str())
         await lease.renew()
         await resumed.renew()
-        await store_of(world, ours)._keep.leases.revoke(next(iter(store_of(world, ours)._keep.leases.all())).id, STEP)
+        await store_of(world, ours)._keeper.leases.revoke(
+            next(iter(store_of(world, ours)._keeper.leases.all())).id, STEP
+        )
         await resumed.renew()
 
     async def test_what_was_taken_over_is_not_ended_with_the_lease_that_its_first_holder_forgot(
@@ -536,7 +538,7 @@ class TestHandOver(EtcdKind):
         forgotten = await ours.lock("a", ttl=1).acquire(timeout=0)
         resumed, token = await theirs.resume(forgotten.to_str()), forgotten.token
         del forgotten  # nobody renews it here any more
-        places = store_of(world, ours)._keep.places
+        places = store_of(world, ours)._keeper.tickets
         await world.until(lambda: is_dropped(places, token))
         assert kept.fence
         await resumed.renew()
@@ -545,7 +547,7 @@ class TestHandOver(EtcdKind):
         self, world: World, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ours, theirs = world.client(), world.client()
-        keep = store_of(world, ours)._keep
+        keep = store_of(world, ours)._keeper
         kept = await ours.lock("kept", ttl=30).acquire(timeout=0)
         taken = await ours.lock("a", ttl=30).acquire(timeout=0)
         text, token, read = taken.to_str(), taken.token, keep.read
@@ -557,12 +559,14 @@ class TestHandOver(EtcdKind):
                 resumed.append(await theirs.resume(text))
             return found
 
-        place = keep.places.get(token)
+        place = keep.tickets.get(token)
         assert place is not None
-        keep.places.drop(token)
-        keep.places.put(place._replace(until=world.now()))
+        keep.tickets.drop(token)
+        keep.tickets.put(place._replace(until=world.now()))
         monkeypatch.setattr(keep, "read", read_and_resumed)
-        await keep._end(keep.places.overdue(world.now()), {lease.id for lease in keep.leases.all()}, world.now() + STEP)
+        await keep._end(
+            keep.tickets.overdue(world.now()), {lease.id for lease in keep.leases.all()}, world.now() + STEP
+        )
         assert await is_there(etcd_server, taken._claim)
         await resumed[0].renew()
         await kept.renew()
@@ -834,7 +838,7 @@ def keys_of(server: EtcdServer, lease: str) -> list[str]:
     return list(server.call("lease/timetolive", ID=lease, keys=True).get("keys", []))
 
 
-async def is_dropped(places: Places, token: str) -> bool:
+async def is_dropped(places: EtcdTickets, token: str) -> bool:
     return places.get(token) is None
 
 
@@ -847,7 +851,7 @@ async def hold_once(client: Client, name: str) -> int:
         return lease.fence
 
 
-def pretend_former_leader(leases: Leases) -> None:
+def pretend_former_leader(leases: EtcdLeases) -> None:
     """What was renewed last was renewed by a leader that is none any more."""
     for asked, lease in leases._shared.items():
         former = lease._replace(term=lease.term - 1, kept_at=lease.kept_at + 0.4)

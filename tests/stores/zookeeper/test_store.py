@@ -27,11 +27,11 @@ from dibs.share import SHARED, Share
 from dibs.stores.store import Ask, Busy, Claim, Grant, PartlyRenewed
 from dibs.stores.zookeeper import grant as zookeeper_grant
 from dibs.stores.zookeeper.paths import guid
-from dibs.stores.zookeeper.place import ZooKeeperPlace
 from dibs.stores.zookeeper.port.requests import SessionEnded, together
 from dibs.stores.zookeeper.port.session import ZooKeeperSession
 from dibs.stores.zookeeper.states import WatchState
 from dibs.stores.zookeeper.store import ZooKeeperStore
+from dibs.stores.zookeeper.ticket import ZooKeeperTicket
 from dibs.testing.contract import StoreContract
 from dibs.testing.contract.suite import Fixtures, Kind
 from dibs.testing.contract.world import STEP, World
@@ -387,7 +387,7 @@ class TestTheShortSession(ZooKeeperKind):
         """The node may have reached the other session, and would block the line for as long as that lives."""
         held, waits = (world.ask("a", queue=True) for _ in range(2))
         assert isinstance(await world.store.grant(held, STEP), Grant)
-        place = await in_the_short_session(world, waits)
+        ticket = await in_the_short_session(world, waits)
         await world.store.release("a", held.token, STEP)
         lose_the_answer_of_a_move(monkeypatch, carried_out=True)
         with pytest.raises(OutcomeUnknown):
@@ -395,10 +395,10 @@ class TestTheShortSession(ZooKeeperKind):
         monkeypatch.undo()
         store = world.store
         assert isinstance(store, ZooKeeperStore)
-        assert place.short_session is not None
-        place.short_session.ended.add(place.owner)
+        assert ticket.short_session is not None
+        ticket.short_session.ended.add(ticket.owner)
         if watched:
-            await store._watch._look_at(place)
+            await store._watch._look_at(ticket)
             assert await has_children(raw, f"{chroot}/default/a", 0)
         assert isinstance(await world.store.grant(waits, STEP), Grant)
         assert await has_children(raw, f"{chroot}/default/a", 1)
@@ -411,26 +411,26 @@ class TestTheShortSession(ZooKeeperKind):
         """A new node would come after it, and wait for it."""
         held, waits = (world.ask("a", queue=True) for _ in range(2))
         assert isinstance(await world.store.grant(held, STEP), Grant)
-        place = await in_the_short_session(world, waits)
-        node = place.node
+        ticket = await in_the_short_session(world, waits)
+        node = ticket.node
         if is_free:
             await world.store.release("a", held.token, STEP)
-        end_in_the_request(monkeypatch, place.session, number)
+        end_in_the_request(monkeypatch, ticket.session, number)
         assert isinstance(await world.store.grant(waits, STEP), Grant) == is_free
         [name] = [name for name in raw.get_children(f"{chroot}/default/a") if name.startswith(guid(waits.token))]
         assert int(name[33:]) == int(node.rpartition("/")[2][33:])
 
 
-async def in_the_short_session(world: World, ask: Ask) -> ZooKeeperPlace:
-    """The place of *ask* after it has waited for so long that its node is in the short session."""
+async def in_the_short_session(world: World, ask: Ask) -> ZooKeeperTicket:
+    """The ticket of *ask* after it has waited for so long that its node is in the short session."""
     assert isinstance(world.store, ZooKeeperStore)
     while True:  # a busy machine may take longer to begin the session
         busy = await world.store.grant(ask, STEP)
         assert isinstance(busy, Busy)
         await world.store.wait(ask, busy, 1.0)
-        place = world.store._places.all[ask.token]
-        if place.is_in_short_session:
-            return place
+        ticket = world.store._tickets.all[ask.token]
+        if ticket.is_in_short_session:
+            return ticket
 
 
 def end_in_the_request(monkeypatch: pytest.MonkeyPatch, session: ZooKeeperSession, number: int) -> None:
@@ -515,7 +515,7 @@ async def is_watched(world: World, client: Client, token: str) -> bool:
     """Whether the end of its node calls the store of *client*."""
     store = world.wire(client)._store
     assert isinstance(store, ZooKeeperStore)
-    return store._places.all[token].watch_state is WatchState.SET
+    return store._tickets.all[token].watch_state is WatchState.SET
 
 
 def refuse_from(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -20,8 +20,8 @@ from dibs.share import SHARED, Share
 from dibs.stores.store import Ask, Busy, Grant
 from dibs.stores.zookeeper import attendance as zookeeper_attendance
 from dibs.stores.zookeeper.paths import guid, queue_order
-from dibs.stores.zookeeper.place import ZooKeeperPlace
 from dibs.stores.zookeeper.store import ZooKeeperStore
+from dibs.stores.zookeeper.ticket import ZooKeeperTicket
 from dibs.stores.zookeeper.watch import ABSENT
 from dibs.testing.contract.fences import Fences
 from dibs.testing.contract.looking import Looking
@@ -230,14 +230,14 @@ class TestLostAnswers(Kind, Fixtures):
         with proxy.refuse():
             proxy.cut()
             await world.sleep(1.5 * ABSENT)
-        place = raw.get(second)[1].czxid
+        ticket = raw.get(second)[1].czxid
         raw.delete(first)
-        assert (await waiter.result()).fence == place
+        assert (await waiter.result()).fence == ticket
 
     async def test_a_process_that_stood_still_goes_on_with_the_place_it_has(
         self, world: World, raw: KazooClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its waiter is about to look again: if the watch ended its place now, it could leave a second node behind."""
+        """Its waiter is about to look again: if the watch ended its ticket now, it could leave a second node behind."""
         monkeypatch.setattr(zookeeper_attendance, "OVERDUE", PATIENCE)
         await world.crashed("a", 30)
         ask = world.ask("a", queue=True)
@@ -245,16 +245,16 @@ class TestLostAnswers(Kind, Fixtures):
         assert isinstance(busy, Busy)
         store = world.store
         assert isinstance(store, ZooKeeperStore)
-        place = store._places.all[ask.token]
+        ticket = store._tickets.all[ask.token]
         waiter = world.begin(functools.partial(world.store.wait, ask, busy, PATIENCE))
-        await world.until(functools.partial(is_attended, place))
-        place.attendance.until = place.attendance.seen_at = store._runtime.now() - 2 * ABSENT
-        await store._watch._look_at(place)
+        await world.until(functools.partial(is_attended, ticket))
+        ticket.attendance.until = ticket.attendance.seen_at = store._runtime.now() - 2 * ABSENT
+        await store._watch._look_at(ticket)
         assert len(raw.get_children("/default/a")) == 2
-        place.session.ended.add(place.owner)
-        await store._watch._look_at(place)
+        ticket.session.ended.add(ticket.owner)
+        await store._watch._look_at(ticket)
         await waiter.result()
-        assert store._places.all[ask.token] is place
+        assert store._tickets.all[ask.token] is ticket
 
 
 async def ask_for_what_was_locked_before(world: World) -> Ask:
@@ -269,8 +269,8 @@ async def somebody_waits(world: World) -> bool:
     return world.asks("wait") > 0
 
 
-async def is_attended(place: ZooKeeperPlace) -> bool:
-    return place.attendance.until > 0
+async def is_attended(ticket: ZooKeeperTicket) -> bool:
+    return ticket.attendance.until > 0
 
 
 async def has_children(raw: KazooClient, count: int) -> bool:

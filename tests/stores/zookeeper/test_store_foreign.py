@@ -22,7 +22,7 @@ ODD = [
 ]
 
 LIKE_OURS = f"{'f' * 32}-0000000000"
-"""What counts as a place in line, by its name."""
+"""What counts as a ticket in line, by its name."""
 
 
 class TestForeign(ZooKeeperKind):

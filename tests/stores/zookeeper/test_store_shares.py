@@ -13,8 +13,8 @@ from dibs.share import SHARED, Share
 from dibs.stores.store import Busy, Claim, Grant, Store
 from dibs.stores.zookeeper import grant as zookeeper_grant
 from dibs.stores.zookeeper import watch as zookeeper_watch
-from dibs.stores.zookeeper.place import ZooKeeperPlace
 from dibs.stores.zookeeper.store import ZooKeeperStore
+from dibs.stores.zookeeper.ticket import ZooKeeperTicket
 from dibs.testing.contract.sharing import holders_are
 from dibs.testing.contract.world import STEP, World
 from servers.zookeeper import ZooKeeperServer
@@ -24,7 +24,7 @@ ONE, BOTH = Share(1, 2), Share(2, 2)
 
 
 class SharesKind(ZooKeeperKind):
-    """Tests that take single steps: however slow they are, no waiter loses its place."""
+    """Tests that take single steps: however slow they are, no waiter loses its ticket."""
 
     @pytest.fixture(autouse=True)
     def never_absent(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ class TestCalls(Called, SharesKind):
 
         monkeypatch.setattr(store._grants, "_watch", watch_late)
         assert isinstance(await world.store.grant(ask, STEP), Busy)
-        assert store._places.all[ask.token].called.is_set()
+        assert store._tickets.all[ask.token].called.is_set()
         assert isinstance(await world.store.grant(ask, STEP), Grant)
 
     async def test_who_is_let_in_without_a_wait_calls_the_one_behind(
@@ -149,7 +149,7 @@ class TestCalls(Called, SharesKind):
         assert isinstance(await world.store.grant(ask, STEP), Busy)
         await world.store.release("a", held.token, STEP)
         assert isinstance(await others.grant(first, STEP), Grant)
-        await world.until(functools.partial(is_called, zookeeper_of(world.store)._places.all[ask.token]))
+        await world.until(functools.partial(is_called, zookeeper_of(world.store)._tickets.all[ask.token]))
 
     async def test_a_slot_whose_session_ended_goes_to_who_waits(self, world: World, zookeeper: ZooKeeperServer) -> None:
         client, ask = world.client(), world.ask("a", queue=True, share=ONE)
@@ -168,9 +168,9 @@ class TestCalls(Called, SharesKind):
         readers = [await world.crashed("a", 30, SHARED) for _ in range(3)]
         waiter = world.begin(functools.partial(wait_for, world, world.ask("a", queue=True)))
         await world.until(functools.partial(in_the_queue, world, "a", 4))
-        for place in (2, 0, 1):
+        for ticket in (2, 0, 1):
             assert not waiter.over
-            await world.store.release("a", readers[place].token, STEP)
+            await world.store.release("a", readers[ticket].token, STEP)
         assert (await waiter.result()).fence > readers[2].fence
 
     async def test_of_a_crowd_one_is_called_for_each_slot_and_it_costs_a_few_requests(
@@ -195,8 +195,8 @@ def entered(client: Client) -> Store:
     return client._store
 
 
-async def is_called(place: ZooKeeperPlace) -> bool:
-    return place.called.is_set()
+async def is_called(ticket: ZooKeeperTicket) -> bool:
+    return ticket.called.is_set()
 
 
 async def was_written(raw: KazooClient, path: str) -> bool:

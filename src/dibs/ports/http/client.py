@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.http.message import Answer, Request
-from dibs.ports.http.server import Server, Stream, problem
+from dibs.ports.http.message import HttpAnswer, HttpRequest
+from dibs.ports.http.server import HttpServer, Stream, problem
 from dibs.ports.http.source import HttpSource
 from dibs.ports.http.wire import Dial, Wire
 from dibs.runtime import Driver, Runtime
@@ -26,7 +26,7 @@ MOST_LEFT = 256
 class Left(NamedTuple):
     """A connection whose answer is still to come, since somebody was cancelled while waiting for it."""
 
-    server: Server
+    server: HttpServer
     wire: Wire
 
 
@@ -37,7 +37,7 @@ class Http:
         self,
         source: HttpSource,
         runtime: Runtime,
-        cannot_serve: Callable[[Answer], StoreUnavailable | None] = lambda _: None,
+        cannot_serve: Callable[[HttpAnswer], StoreUnavailable | None] = lambda _: None,
     ) -> None:
         """*cannot_serve* says what keeps a server that answered from serving anybody, such as having no leader.
 
@@ -45,11 +45,13 @@ class Http:
         """
         dial = _dial(source, runtime)
         self._shown, self._now, self._cannot_serve = str(source), runtime.now, cannot_serve
-        self._servers = [Server(endpoint, dial, runtime.now) for endpoint in source.endpoints]
+        self._servers = [HttpServer(endpoint, dial, runtime.now) for endpoint in source.endpoints]
         self._left: dict[str, Left] = {}
         self._unanswered: set[str] = set()
 
-    async def request(self, request: Request, within: float, *, again: bool = False, ordering_key: str = "") -> Answer:
+    async def request(
+        self, request: HttpRequest, within: float, *, again: bool = False, ordering_key: str = ""
+    ) -> HttpAnswer:
         """Ask, and return the answer, whatever its status.
 
         *again* says that to carry it out twice is the same as once: then it is sent again, to the next server, when
@@ -87,7 +89,7 @@ class Http:
         """Drop what is known of *ordering_key*: its last request was sent."""
         self._unanswered.discard(ordering_key)
 
-    async def stream(self, request: Request, within: float) -> Stream:
+    async def stream(self, request: HttpRequest, within: float) -> Stream:
         """Ask for an answer without an end, and return it once its head has come; `close` it in the end."""
         until = self._now() + within
         errors: dict[str, StoreUnavailable] = {}
@@ -122,7 +124,9 @@ class Http:
 
     # --- one server ----------------------------------------------------------------------------------------
 
-    async def _ask(self, server: Server, wire: Wire, request: Request, until: float, ordering_key: str) -> Answer:
+    async def _ask(
+        self, server: HttpServer, wire: Wire, request: HttpRequest, until: float, ordering_key: str
+    ) -> HttpAnswer:
         try:
             answer = await server.ask(wire, request, until)
         except Exception:
@@ -156,7 +160,7 @@ class Http:
                 left.wire.close()
         return left if answered else None
 
-    async def _open(self, server: Server, request: Request, until: float) -> Stream:
+    async def _open(self, server: HttpServer, request: HttpRequest, until: float) -> Stream:
         wire = await server.wire(until)
         try:
             await wire.send(wire.conversation.ask(request), until)
@@ -175,7 +179,7 @@ class Http:
 
     # --- all of them ---------------------------------------------------------------------------------------
 
-    def _servers_to_try(self) -> list[Server]:
+    def _servers_to_try(self) -> list[HttpServer]:
         """All, in order; a single one twice: it may have closed the connection in the moment in which we asked."""
         return self._servers * 2 if len(self._servers) == 1 else self._servers
 
@@ -184,7 +188,7 @@ class Http:
         now = self._now()
         return min(now + PATIENCE, (now + until) / 2)
 
-    def _first(self, server: Server) -> None:
+    def _first(self, server: HttpServer) -> None:
         if self._servers[0] is not server:
             self._servers = [server, *(known for known in self._servers if known is not server)]
 

@@ -18,25 +18,25 @@ try:
 except ImportError as exc:
     raise ImportError("the stores behind HTTP need h11: pip install 'dibs[etcd]' or 'dibs[consul]'") from exc
 
-Headers = tuple[tuple[str, str], ...]
+HttpHeaders = tuple[tuple[str, str], ...]
 
 MOST_HEADERS = 128 * 1024
 """Bytes that the head of an answer may have."""
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What is asked."""
 
     method: str
     target: str
     """Path and query, quoted; see `target`."""
     body: bytes = b""
-    headers: Headers = ()
+    headers: HttpHeaders = ()
     held: float = 0.0
     """Seconds for which it asks the server to hold the answer back."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What a server answered, whatever its status."""
 
     status: int
@@ -82,7 +82,7 @@ class Conversation:
         self._head: h11.Response | None = None
         self._chunks: list[bytes] = []
 
-    def ask(self, request: Request) -> bytes:
+    def ask(self, request: HttpRequest) -> bytes:
         """The bytes of *request*."""
         if self._state.our_state is h11.DONE:
             self._state.start_next_cycle()
@@ -114,7 +114,7 @@ class Conversation:
             return bytes(event.data)
         return None if event is h11.NEED_DATA else b""
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> HttpAnswer | None:
         """The whole answer; None while there is more to come. Raises `ValueError` for what is no answer."""
         if self.head() is None:
             return None
@@ -123,7 +123,7 @@ class Conversation:
         if piece is None:
             return None
         assert self._head is not None
-        return Answer(self._head.status_code, self._head.headers, b"".join(self._chunks), self.server)
+        return HttpAnswer(self._head.status_code, self._head.headers, b"".join(self._chunks), self.server)
 
     @property
     def reusable(self) -> bool:
@@ -143,7 +143,7 @@ _END = h11.EndOfMessage()
 
 
 @lru_cache(maxsize=512)
-def _head(method: str, where: str, host: str, headers: Headers, length: int) -> h11.Request:
+def _head(method: str, where: str, host: str, headers: HttpHeaders, length: int) -> h11.Request:
     """The head of a request: h11 checks it with care, and most requests of a store have one that was sent before."""
     own = [("Host", host), ("Accept", "application/json"), ("Content-Length", str(length)), *headers]
     return h11.Request(method=method, target=where, headers=own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.http.message import Answer, Request
+from dibs.ports.http.message import HttpAnswer, HttpRequest
 from dibs.ports.http.source import Endpoint
 from dibs.ports.http.wire import Clock, Dial, Wire
 
@@ -13,7 +13,7 @@ MOST_IDLE = 64
 """Connections that are kept when nobody uses them."""
 
 
-class Server:
+class HttpServer:
     """One endpoint and its connections; the one that was used last is used first."""
 
     def __init__(self, endpoint: Endpoint, dial: Dial, now: Clock) -> None:
@@ -38,7 +38,7 @@ class Server:
         except (OSError, ValueError) as exc:  # ValueError: a host that is no name
             raise StoreUnavailable(self.name, f"no connection: {problem(exc)}") from exc
 
-    async def ask(self, wire: Wire, request: Request, until: float) -> Answer:
+    async def ask(self, wire: Wire, request: HttpRequest, until: float) -> HttpAnswer:
         """Send *request* on *wire* and return the answer."""
         try:
             await wire.send(wire.conversation.ask(request), until)
@@ -73,7 +73,7 @@ class Server:
         for wire in idle:
             wire.forked()
 
-    async def _rest(self, wire: Wire, until: float) -> Answer:
+    async def _rest(self, wire: Wire, until: float) -> HttpAnswer:
         while (answer := wire.conversation.answer()) is None:
             await wire.hear(until)
         return answer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dibs.holder import here
-from dibs.stores.consul.keys import Keys
+from dibs.stores.consul.keys import ConsulKeys
 from dibs.stores.consul.port.agent import Entry, Op, wall_clock
 from dibs.stores.consul.sessions import ConsulSession
 from dibs.stores.consul.txn import absent, deleted, locked, packed, seen, unchanged, written
-from dibs.stores.consul.view import View
+from dibs.stores.consul.view import ConsulView
 from dibs.stores.store import Ask
 
 MOST_SKIPPED = 40
@@ -19,12 +19,12 @@ STAMP, TURN = 0, 2
 """Places of operations in the transaction that takes."""
 
 
-class Attempt:
+class ConsulAttempt:
     """One of them."""
 
     __slots__ = ("alone", "ask", "called", "keys", "session", "ticket", "unsure", "watched")
 
-    def __init__(self, ask: Ask, keys: Keys) -> None:
+    def __init__(self, ask: Ask, keys: ConsulKeys) -> None:
         self.ask, self.keys = ask, keys
         self.session: ConsulSession | None = None
         self.unsure = False  # whether something was sent of which nobody knows whether it was carried out
@@ -36,9 +36,9 @@ class Attempt:
     @property
     def key(self) -> str:
         """Of its ticket."""
-        return self.keys.line + quote(self.ask.token, safe="")
+        return self.keys.tickets + quote(self.ask.token, safe="")
 
-    def taking(self, session: ConsulSession, pid: int, found: View | None) -> list[Op]:
+    def taking(self, session: ConsulSession, pid: int, found: ConsulView | None) -> list[Op]:
         """Take the lock; nobody is wronged if what was *found* is not so any more: then it is refused."""
         keys, token = self.keys, self.ask.token
         waits, held, ahead = (found.waits, found.held, found.ahead_of(token)) if found is not None else (None, None, ())
@@ -55,18 +55,18 @@ class Attempt:
         ops = [unchanged(session.key, session.stamp), free, turn, *take, *map(deleted, leave)]
         return ops + (opened(keys, alone) if alone else [])
 
-    def lining_up(self, session: ConsulSession, pid: int) -> list[Op]:
+    def queueing(self, session: ConsulSession, pid: int) -> list[Op]:
         """Take a ticket, and look."""
         ticket = locked(self.key, session.id, self._facts(session, pid))
         waits = written(self.keys.waits, packed(token=self.ask.token))
         return [unchanged(session.key, session.stamp), ticket, waits, seen(self.keys.all)]
 
-    def alone_in(self, found: View) -> int:
+    def alone_in(self, found: ConsulView) -> int:
         """The index of `.waits` if nobody waits but us, or whoever stood before us; else 0."""
         if found.waits is None:
             return 0
         place = len(found.ahead_of(self.ask.token)) + (1 if self.ticket else 0)
-        return found.waits.modified if place >= len(found.line) else 0
+        return found.waits.modified if place >= len(found.tickets) else 0
 
     def _facts(self, session: ConsulSession, pid: int) -> bytes:
         """Who we are, as others see it in the value of what we lock."""
@@ -75,6 +75,6 @@ class Attempt:
         return packed(token=self.ask.token, delay=session.delay, **me)
 
 
-def opened(keys: Keys, index: int) -> list[Op]:
+def opened(keys: ConsulKeys, index: int) -> list[Op]:
     """Let in who has no ticket: nobody else waits, if nobody has come since `.waits` had that *index*."""
     return [unchanged(keys.waits, index), deleted(keys.waits)]

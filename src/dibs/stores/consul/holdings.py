@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from dibs.errors import LossReason
 from dibs.runtime import Runtime
-from dibs.stores.consul.keys import Keys
+from dibs.stores.consul.keys import ConsulKeys
 from dibs.stores.consul.sessions import ConsulSession
 from dibs.stores.watch import WatchLoop
 
@@ -25,22 +25,22 @@ REMEMBERED = 10_000
 """Tokens whose loss is remembered until somebody asks."""
 
 
-class Holding:
+class ConsulHolding:
     """One grant."""
 
     __slots__ = ("ends_at", "fence", "index", "keys", "name", "session", "token")
 
-    def __init__(self, name: str, token: str, keys: Keys, session: ConsulSession, fence: int, index: int) -> None:
+    def __init__(self, name: str, token: str, keys: ConsulKeys, session: ConsulSession, fence: int, index: int) -> None:
         self.name, self.token, self.keys, self.session = name, token, keys, session
         self.fence = fence
         self.index = index  # of the key as it is now: another process that attaches to the lease writes it anew
         self.ends_at = 0.0
 
 
-class Holdings:
+class ConsulHoldings:
     """All of them, by token."""
 
-    def __init__(self, runtime: Runtime, give_up: Callable[[Holding], Awaitable[bool]]) -> None:
+    def __init__(self, runtime: Runtime, give_up: Callable[[ConsulHolding], Awaitable[bool]]) -> None:
         """*give_up* gives one back whose ttl is over, and tells whether that is done."""
         self._runtime, self._give_up = runtime, give_up
         self.tell: Callable[[str, str, LossReason], None] | None = None
@@ -49,15 +49,15 @@ class Holdings:
 
     def begin(self) -> None:
         """Hold nothing: at the start, and in a forked child."""
-        self._all: dict[str, Holding] = {}
+        self._all: dict[str, ConsulHolding] = {}
         self._reasons: dict[str, LossReason] = {}
         self._loop = WatchLoop(self._runtime, "dibs leases", NAP)
 
-    def get(self, token: str) -> Holding | None:
+    def get(self, token: str) -> ConsulHolding | None:
         """What *token* holds."""
         return self._all.get(token)
 
-    def add(self, holding: Holding, ttl: float) -> None:
+    def add(self, holding: ConsulHolding, ttl: float) -> None:
         """It was granted; it ends after *ttl* unless it is renewed."""
         self._all[holding.token] = holding
         self.extend(holding, ttl)
@@ -69,15 +69,15 @@ class Holdings:
         thread can be started, nothing is granted."""
         self._loop.start(self)
 
-    def extend(self, holding: Holding, ttl: float) -> None:
+    def extend(self, holding: ConsulHolding, ttl: float) -> None:
         """It was renewed."""
         holding.ends_at = max(holding.ends_at, self._runtime.now() + ttl)
 
-    def drop(self, token: str) -> Holding | None:
+    def drop(self, token: str) -> ConsulHolding | None:
         """It was given back, or went elsewhere."""
         return self._all.pop(token, None)
 
-    def lose(self, holding: Holding, reason: LossReason) -> None:
+    def lose(self, holding: ConsulHolding, reason: LossReason) -> None:
         """It is over, and its owner did not end it."""
         if self._all.pop(holding.token, None) is None:
             return
@@ -116,7 +116,7 @@ class Holdings:
             if holding.ends_at <= self._runtime.now() and not self._loop.closed:
                 await self._end(holding)
 
-    async def _end(self, holding: Holding) -> None:
+    async def _end(self, holding: ConsulHolding) -> None:
         if await self._give_up(holding):
             self._all.pop(holding.token, None)
             self._remember(holding.token, LossReason.EXPIRED)

@@ -20,29 +20,29 @@ UNQUOTED = ":@+=,"
 """What may stand in a key as it is, beside letters, digits and ``_.-~``."""
 
 
-class Keys(NamedTuple):
+class ConsulKeys(NamedTuple):
     """The keys of one name."""
 
     all: str
     """What they begin with."""
     held: str
     last: str
-    line: str
+    tickets: str
     """What the tickets begin with."""
     waits: str
     evicted: str
 
 
-class Naming:
+class ConsulNaming:
     """The keys of one namespace under *root*."""
 
     def __init__(self, root: str, namespace: str) -> None:
         self._top = f"{root}/{quoted(namespace)}/"
 
-    def keys(self, name: str) -> Keys:
+    def keys(self, name: str) -> ConsulKeys:
         """The keys of *name*."""
         top = f"{self._top}{quoted(name)}/"
-        return Keys(top, *(f"{top}.{what}" for what in ("lock", "last", "line/", "waits", "evicted")))
+        return ConsulKeys(top, *(f"{top}.{what}" for what in ("lock", "last", "line/", "waits", "evicted")))
 
     def client(self, session: str) -> str:
         """The key of *session* itself."""

@@ -12,19 +12,17 @@ from enum import Enum
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Runtime
-from dibs.stores.consul.grant import Taking
-from dibs.stores.consul.holdings import Holding, Holdings
-from dibs.stores.consul.keys import Naming
-from dibs.stores.consul.port.agent import Agent, Entry, Refused
-from dibs.stores.consul.sessions import ConsulSession, Sessions
+from dibs.stores.consul.grant import ConsulGrants
+from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
+from dibs.stores.consul.keys import ConsulNaming
+from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry
+from dibs.stores.consul.sessions import ConsulSession, ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, seconds, seen, unchanged, unlocked, unpacked
-from dibs.stores.consul.view import View
-from dibs.stores.store import Claim, settled
+from dibs.stores.consul.view import ConsulView
+from dibs.stores.store import Claim, RenewAnswer, settled
 
 TOGETHER = 31
 """Leases that are looked at together, with two operations for each; a transaction of Consul has at most 64."""
-
-Answer = LossReason | StoreUnavailable | None
 
 
 class Moved(Enum):
@@ -36,26 +34,26 @@ class Moved(Enum):
 MOVED = Moved.MOVED
 
 
-class Keeping:
+class ConsulLeases:
     """The leases of one client, and those of others that it is told of."""
 
     def __init__(
         self,
         agent: Agent,
-        naming: Naming,
+        naming: ConsulNaming,
         runtime: Runtime,
-        sessions: Sessions,
-        holdings: Holdings,
-        taking: Taking,
+        sessions: ConsulSessions,
+        holdings: ConsulHoldings,
+        grants: ConsulGrants,
     ) -> None:
         self._agent, self._naming, self._runtime = agent, naming, runtime
-        self._sessions, self._holdings, self._taking = sessions, holdings, taking
+        self._sessions, self._holdings, self._grants = sessions, holdings, grants
 
     # --- renewing ------------------------------------------------------------------------------------------
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
         """One request for each session, and one for 31 leases: a session can live without the key it had locked."""
-        answers: dict[int, Answer] = {}
+        answers: dict[int, RenewAnswer] = {}
         ours: dict[ConsulSession, list[int]] = {}
         for place, claim in enumerate(claims):
             holding = self._holdings.get(claim.token)
@@ -69,14 +67,14 @@ class Keeping:
             answers.update(zip(places, found, strict=True))
         return settled([answers[place] for place in range(len(claims))])
 
-    async def _of_session(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[Answer]:
+    async def _of_session(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
         try:
             if not await self._sessions.renew(session, until):
                 return [self._holdings.reason(claim.token) or LossReason.SESSION_ENDED for claim in claims]
             parts = [claims[i : i + TOGETHER] for i in range(0, len(claims), TOGETHER)]
         except StoreUnavailable as error:
             return [error] * len(claims)
-        answers: list[Answer] = []
+        answers: list[RenewAnswer] = []
         for part in parts:
             try:
                 answers += await self._checked(session, part, until)
@@ -84,7 +82,7 @@ class Keeping:
                 answers += [error] * len(part)
         return answers
 
-    async def _checked(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[Answer]:
+    async def _checked(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
         """What their keys are now, and whose lock was broken: one answer tells both, so nobody waits for the reason."""
         keys = [self._naming.keys(claim.name) for claim in claims]
         ops = [seen(key) for each in keys for key in (each.held, each.evicted)]
@@ -92,11 +90,11 @@ class Keeping:
         found = {entry.key: entry for entry in answer} if isinstance(answer, list) else {}
         if session.key not in found:  # what we may not read looks as if it were not there
             await self._refuse_blindness(session, until)
-        answers = [self._told(claim, View.of(each, found)) for claim, each in zip(claims, keys, strict=True)]
+        answers = [self._told(claim, ConsulView.of(each, found)) for claim, each in zip(claims, keys, strict=True)]
         await self._clear(session, [found.get(each.held) for each in keys], until)
         return [await self._one(claims[i], until) if told is MOVED else told for i, told in enumerate(answers)]
 
-    def _told(self, claim: Claim, found: View) -> Answer | Moved:
+    def _told(self, claim: Claim, found: ConsulView) -> RenewAnswer | Moved:
         """What the keys say of *claim*; one that is another's, or not there, is a loss at once."""
         held, holding = found.held_by(claim.token), self._holdings.get(claim.token)
         if held is None:
@@ -118,7 +116,7 @@ class Keeping:
         """Ask for what is refused, and not left out, if we may not see it."""
         await self._agent.read([unchanged(session.key, session.stamp)], until - self._runtime.now())
 
-    async def _one(self, claim: Claim, until: float) -> Answer:
+    async def _one(self, claim: Claim, until: float) -> RenewAnswer:
         """One that no session of ours carries, or none that lives so long."""
         try:
             return await self._moved(claim, until)
@@ -126,7 +124,7 @@ class Keeping:
             return error
 
     async def _moved(self, claim: Claim, until: float) -> LossReason | None:
-        found = await self._taking.look(self._naming.keys(claim.name), until)
+        found = await self._grants.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
         if held is None or found.fence != claim.fence:
             return self._lost(claim.token, found)
@@ -136,7 +134,7 @@ class Keeping:
             return None if alive else LossReason.TAKEN
         return None if await self._move(claim, held, until) else self._lost(claim.token, found)
 
-    def _lost(self, token: str, found: View) -> LossReason:
+    def _lost(self, token: str, found: ConsulView) -> LossReason:
         reason = self._holdings.reason(token)  # what was told once stays
         if reason is None:
             reason = LossReason.EVICTED if found.was_evicted(token) else LossReason.TAKEN
@@ -149,7 +147,7 @@ class Keeping:
 
     async def detach(self, claim: Claim, until: float) -> None:
         """Let it live without this client."""
-        found = await self._taking.look(self._naming.keys(claim.name), until)
+        found = await self._grants.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
         if held is None or not (unpacked(held.value).get("own") or await self._move(claim, held, until)):
             self._lost(claim.token, found)
@@ -158,7 +156,7 @@ class Keeping:
         """Let it live with this client, which is *who* is shown as its holder."""
         keys = self._naming.keys(claim.name)
         session = await self._sessions.ready(claim.ttl, until)
-        found = await self._taking.look(keys, until)
+        found = await self._grants.look(keys, until)
         held = found.held_by(claim.token)
         if held is None:
             return  # the next renewal says so
@@ -168,7 +166,7 @@ class Keeping:
         if index is None:
             return
         self._holdings.drop(claim.token)
-        self._holdings.add(Holding(claim.name, claim.token, keys, session, claim.fence, index), claim.ttl)
+        self._holdings.add(ConsulHolding(claim.name, claim.token, keys, session, claim.fence, index), claim.ttl)
         await self.end_own(held, until)
 
     async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
@@ -191,7 +189,7 @@ class Keeping:
         """Pass the lock on *held* from its session to *session*; None if it has changed."""
         ops = [unchanged(held.key, held.modified), unlocked(held.key, held.session), locked(held.key, session, value)]
         answer = await self._agent.txn(ops, until - self._runtime.now())
-        return None if isinstance(answer, Refused) else answer[-1].modified
+        return None if isinstance(answer, ConsulRefusal) else answer[-1].modified
 
     # --- giving back ---------------------------------------------------------------------------------------
 
@@ -202,9 +200,9 @@ class Keeping:
         if holding is not None and refused is None:
             self._holdings.drop(token)
             return None
-        attempt = self._taking.get(token)
+        attempt = self._grants.get(token)
         if attempt is not None:
-            return await self._taking.give_up(attempt, until)
+            return await self._grants.give_up(attempt, until)
         try:
             return await self._release_other(name, token, until)
         except StoreUnavailable:
@@ -213,7 +211,7 @@ class Keeping:
             self._holdings.drop(token)
             return LossReason.TAKEN  # the first answer counts, whatever becomes of the question why
 
-    async def give_up(self, holding: Holding) -> bool:
+    async def give_up(self, holding: ConsulHolding) -> bool:
         """Give back one whose ttl is over; tell whether it is gone."""
         try:
             await self._give_back(holding, self._runtime.now() + 1.0)
@@ -221,14 +219,14 @@ class Keeping:
             return False
         return True  # or it was gone, or has moved
 
-    async def _give_back(self, holding: Holding, until: float) -> Refused | None:
+    async def _give_back(self, holding: ConsulHolding, until: float) -> ConsulRefusal | None:
         ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
         answer = await self._agent.txn(ops, until - self._runtime.now(), ordering_key=holding.token)
-        return answer if isinstance(answer, Refused) else None
+        return answer if isinstance(answer, ConsulRefusal) else None
 
     async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
         """Whose grant we do not know, or whose key has changed."""
-        found = await self._taking.look(self._naming.keys(name), until)
+        found = await self._grants.look(self._naming.keys(name), until)
         held, reason = found.held_by(token), LossReason.TAKEN
         if held is None:
             known = self._holdings.drop(token)
@@ -239,7 +237,7 @@ class Keeping:
                 reason = LossReason.SESSION_ENDED
             return self._holdings.reason(token) or reason
         ops = [unchanged(held.key, held.modified), deleted(held.key)]
-        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), ConsulRefusal):
             raise StoreUnavailable(str(self._agent), f"the lock {name!r} changed while it was given back; try again")
         self._holdings.drop(token)
         await self.end_own(held, until)

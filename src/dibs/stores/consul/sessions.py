@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dibs.errors import StoreUnavailable
 from dibs.holder import here, signature
 from dibs.runtime import Event, Runtime
-from dibs.stores.consul.keys import Naming
+from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.options import ConsulOptions
-from dibs.stores.consul.port.agent import Agent, Entry, Op, Refused
+from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry, Op
 from dibs.stores.consul.txn import locked, packed
 
 MORE = 1 / 8
@@ -41,7 +41,7 @@ class ConsulSession:
         self.ended = False
 
 
-class Making:
+class PendingSession:
     """A session that is being made, and those who wait for it."""
 
     __slots__ = ("done", "error", "session")
@@ -52,10 +52,10 @@ class Making:
         self.error: Exception | None = None
 
 
-class Sessions:
+class ConsulSessions:
     """Makes them, renews them and ends them."""
 
-    def __init__(self, agent: Agent, naming: Naming, runtime: Runtime, options: ConsulOptions) -> None:
+    def __init__(self, agent: Agent, naming: ConsulNaming, runtime: Runtime, options: ConsulOptions) -> None:
         self._agent, self._naming, self._runtime, self._options = agent, naming, runtime, options
         self.on_end: Callable[[ConsulSession], None] = lambda _: None
         """Called when one has ended at the server before we ended it."""
@@ -65,7 +65,7 @@ class Sessions:
         """Have none: at the start, and in a forked child."""
         self._mutex = self._runtime.mutex()
         self._ready: dict[float, ConsulSession] = {}
-        self._making: dict[float, Making] = {}
+        self._making: dict[float, PendingSession] = {}
 
     async def ready(self, ttl: float, until: float) -> ConsulSession:
         """The session for leases of *ttl*, alive for so long from now."""
@@ -83,14 +83,14 @@ class Sessions:
         session.sent_at = max(session.sent_at, sent_at)
         return True
 
-    async def restamp(self, session: ConsulSession, until: float, *ops: Op) -> list[Entry] | Refused | None:
+    async def restamp(self, session: ConsulSession, until: float, *ops: Op) -> list[Entry] | ConsulRefusal | None:
         """Void whatever was sent with this session and not carried out so far, and do *ops*; None if it has ended.
 
         Doing *ops* twice has to be the same as once.
         """
         stamp = locked(session.key, session.id, packed(token=self._runtime.token()))
         answer = await self._agent.txn([stamp, *ops], until - self._runtime.now(), again=True)
-        if isinstance(answer, Refused):
+        if isinstance(answer, ConsulRefusal):
             if not answer.by_session:
                 return answer
             self._end(session)
@@ -131,7 +131,7 @@ class Sessions:
             if ready is not None:
                 return ready
             if making is None:
-                mine = making = Making(self._runtime.event())
+                mine = making = PendingSession(self._runtime.event())
                 self._runtime.spawn(lambda: self._make(ttl, until, mine), "dibs session")
                 self._making[ttl] = mine  # not before: if it cannot be started, the next one tries again
         if not await making.done.wait(max(0.0, until - self._runtime.now())):
@@ -141,7 +141,7 @@ class Sessions:
             raise making.error
         return making.session
 
-    async def _make(self, ttl: float, until: float, making: Making) -> None:
+    async def _make(self, ttl: float, until: float, making: PendingSession) -> None:
         try:
             making.session = await self._new(ttl, until)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for

@@ -14,13 +14,13 @@ from dibs.errors import LossReason, Misuse
 from dibs.holder import Holder, LockState, here, signature
 from dibs.ports.http.source import HttpSource, from_url
 from dibs.runtime import Runtime
-from dibs.stores.consul.grant import Taking
-from dibs.stores.consul.holdings import Holding, Holdings
-from dibs.stores.consul.keys import Naming
-from dibs.stores.consul.lease import Keeping
+from dibs.stores.consul.grant import ConsulGrants
+from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
+from dibs.stores.consul.keys import ConsulNaming
+from dibs.stores.consul.lease import ConsulLeases
 from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, options_from, token_from
-from dibs.stores.consul.port.agent import Agent, Refused, wall_clock
-from dibs.stores.consul.sessions import Sessions
+from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
+from dibs.stores.consul.sessions import ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
 from dibs.stores.consul.view import broken_tokens, by_name, view
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
@@ -93,39 +93,39 @@ class ConsulStore(Store):
 
     def __init__(self, source: HttpSource, root: str, namespace: str, runtime: Runtime, options: ConsulOptions) -> None:
         self._runtime, self._namespace = runtime, namespace
-        self._naming = Naming(root, namespace)
+        self._naming = ConsulNaming(root, namespace)
         self._agent = Agent(source, runtime, token_from(source.password), options.datacenter)
-        self._sessions = Sessions(self._agent, self._naming, runtime, options)
-        self._holdings = Holdings(runtime, self._give_up)
-        self._taking = Taking(self._agent, self._naming, runtime, self._sessions, self._holdings)
-        self._keeping = Keeping(self._agent, self._naming, runtime, self._sessions, self._holdings, self._taking)
+        self._sessions = ConsulSessions(self._agent, self._naming, runtime, options)
+        self._holdings = ConsulHoldings(runtime, self._give_up)
+        self._grants = ConsulGrants(self._agent, self._naming, runtime, self._sessions, self._holdings)
+        self._leases = ConsulLeases(self._agent, self._naming, runtime, self._sessions, self._holdings, self._grants)
         self._sessions.on_end = self._holdings.lose_all_of
         self.shortest_ttl = options.min_ttl  # type: ignore[misc] # the server's, which differs
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
         """One transaction; two where somebody else holds it."""
-        return await self._taking.grant(ask, self._runtime.now() + within)
+        return await self._grants.grant(ask, self._runtime.now() + within)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One request for each session, and one for 64 leases."""
-        return await self._keeping.renew(claims, self._runtime.now() + within)
+        return await self._leases.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One transaction."""
-        return await self._keeping.release(name, token, self._runtime.now() + within)
+        return await self._leases.release(name, token, self._runtime.now() + within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """A blocking query."""
-        await self._taking.wait(ask, within)
+        await self._grants.wait(ask, within)
 
     def queue_at_once(self, name: str) -> bool:
         """Whether the last that asked had to wait."""
-        return self._taking.queue_at_once(name)
+        return self._grants.queue_at_once(name)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Look who holds it, then delete the key if it is still the same."""
         until, keys = self._runtime.now() + within, self._naming.keys(name)
-        found = await self._taking.look(keys, until)
+        found = await self._grants.look(keys, until)
         holder, held = found.holder(name), found.held
         if holder is None or held is None or holder.fence != fence:
             return False
@@ -133,39 +133,39 @@ class ConsulStore(Store):
         before = broken_tokens(found.evicted)[: REMEMBERED - 1]  # they may not have asked by now
         note = packed(token=found.token, fence=fence, reason=reason, by=by, at=wall_clock(), before=before)
         ops = [unchanged(held.key, held.modified), deleted(held.key), written(keys.evicted, note)]
-        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), Refused):
+        if isinstance(await self._agent.txn(ops, until - self._runtime.now()), ConsulRefusal):
             return False
-        await self._keeping.end_own(held, until)
+        await self._leases.end_own(held, until)
         return True
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Read all keys of those names."""
         until = self._runtime.now() + within
         entries = await self._agent.read([seen(self._naming.under(prefix))], within)
-        found = by_name([] if isinstance(entries, Refused) else entries, self._naming.name)
+        found = by_name([] if isinstance(entries, ConsulRefusal) else entries, self._naming.name)
         views = {name: view(self._naming.keys(name), group) for name, group in found.items()}
-        stuck = {name: await self._taking.stuck(each, until) for name, each in views.items()}
+        stuck = {name: await self._grants.stuck(each, until) for name, each in views.items()}
         holders = [views[name].holder(name, stuck[name]) for name in sorted(views)]
         return [holder for holder in holders if holder is not None]
 
     async def show(self, name: str, within: float) -> LockState:
         """Read all its keys; whether a lock-delay runs is found out by asking for the lock in vain."""
         until, keys = self._runtime.now() + within, self._naming.keys(name)
-        found, closed = await self._taking.look(keys, until), False
+        found, closed = await self._grants.look(keys, until), False
         if found.is_free:
             answer = await self._agent.txn([locked(keys.held, NO_SESSION, b"")], until - self._runtime.now())
-            closed = isinstance(answer, Refused) and answer.by_delay
-        return found.state(name, (CLOSED,) if closed else (), await self._taking.stuck(found, until))
+            closed = isinstance(answer, ConsulRefusal) and answer.by_delay
+        return found.state(name, (CLOSED,) if closed else (), await self._grants.stuck(found, until))
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Move it to a session of ours."""
         who = here(self._runtime.pid(), claim.name, note)
         facts = {"host": who.host, "pid": who.pid, "user": who.user, "note": note}
-        await self._keeping.attach(claim, facts, self._runtime.now() + within)
+        await self._leases.attach(claim, facts, self._runtime.now() + within)
 
     async def detach(self, claim: Claim, within: float) -> None:
         """Move it to a session of its own."""
-        await self._keeping.detach(claim, self._runtime.now() + within)
+        await self._leases.detach(claim, self._runtime.now() + within)
 
     def compare(self, claim: Claim) -> dict[str, dict[str, object]]:
         """An operation of a transaction: the key of the lock is as this grant has it."""
@@ -183,18 +183,18 @@ class ConsulStore(Store):
     async def close(self) -> None:
         """Leave all lines, end our sessions, and close the connections."""
         await self._holdings.close()
-        await self._taking.close()
+        await self._grants.close()
         await self._sessions.close()
         await self._agent.close()
 
     def forked(self) -> None:
         """Forget the parent's sessions, and what they hold."""
         self._agent.forked()
-        for part in (self._sessions, self._holdings, self._taking):
+        for part in (self._sessions, self._holdings, self._grants):
             part.begin()
 
     def __repr__(self) -> str:
         return f"{self._agent}, namespace {self._namespace!r}"
 
-    async def _give_up(self, holding: Holding) -> bool:
-        return await self._keeping.give_up(holding)
+    async def _give_up(self, holding: ConsulHolding) -> bool:
+        return await self._leases.give_up(holding)

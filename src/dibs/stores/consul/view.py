@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from dibs.holder import Eviction, Holder, LockState, Person, eviction_of
-from dibs.stores.consul.keys import Keys
+from dibs.stores.consul.keys import ConsulKeys
 from dibs.stores.consul.port.agent import Entry, wall_clock
 from dibs.stores.consul.txn import unpacked
 
 
-class View(NamedTuple):
+class ConsulView(NamedTuple):
     """The keys of one name, as they were at one moment."""
 
     held: Entry | None
@@ -19,14 +19,14 @@ class View(NamedTuple):
     last: Entry | None
     waits: Entry | None
     evicted: Entry | None
-    line: tuple[Entry, ...]
+    tickets: tuple[Entry, ...]
     """In the order of arrival."""
 
     @classmethod
-    def of(cls, keys: Keys, found: Mapping[str, Entry], line: Iterable[Entry] = ()) -> Self:
+    def of(cls, keys: ConsulKeys, found: Mapping[str, Entry], tickets: Iterable[Entry] = ()) -> Self:
         """What was *found* of one name."""
         held, last, waits, evicted = map(found.get, (keys.held, keys.last, keys.waits, keys.evicted))
-        return cls(held, last, waits, evicted, tuple(line))
+        return cls(held, last, waits, evicted, tuple(tickets))
 
     @property
     def is_free(self) -> bool:
@@ -49,14 +49,14 @@ class View(NamedTuple):
 
     def ahead_of(self, token: str) -> Sequence[Entry]:
         """The tickets that come before that of *token*; all, if it has none."""
-        for place, ticket in enumerate(self.line):
+        for place, ticket in enumerate(self.tickets):
             if ticket.key.rpartition("/")[2] == token:
-                return self.line[:place]
-        return self.line
+                return self.tickets[:place]
+        return self.tickets
 
     def ticket_of(self, token: str) -> int:
         """The index of its ticket; 0 if it has none."""
-        return next((ticket.modified for ticket in self.line if ticket.key.rpartition("/")[2] == token), 0)
+        return next((ticket.modified for ticket in self.tickets if ticket.key.rpartition("/")[2] == token), 0)
 
     def was_evicted(self, token: str) -> bool:
         """Whether the grant of *token* is among the last that were broken."""
@@ -77,18 +77,20 @@ class View(NamedTuple):
 
     def state(self, name: str, remarks: tuple[str, ...], stuck: str = "") -> LockState:
         """All of it."""
-        waiting = tuple(person(name, ticket, 0) for ticket in self.line)
+        waiting = tuple(person(name, ticket, 0) for ticket in self.tickets)
         return LockState(name, self.fence, self.holder(name, stuck), waiting, self._eviction(), remarks)
 
     def _eviction(self) -> Eviction | None:
         return eviction_of(unpacked(self.evicted.value)) if self.evicted is not None else None
 
 
-def view(keys: Keys, entries: Iterable[Entry]) -> View:
+def view(keys: ConsulKeys, entries: Iterable[Entry]) -> ConsulView:
     """The view of the name that has *keys*, among *entries* of one read."""
     found = {entry.key: entry for entry in entries if entry.key.startswith(keys.all)}
-    line = sorted((entry for key, entry in found.items() if key.startswith(keys.line)), key=lambda entry: entry.created)
-    return View.of(keys, found, line)
+    tickets = sorted(
+        (entry for key, entry in found.items() if key.startswith(keys.tickets)), key=lambda entry: entry.created
+    )
+    return ConsulView.of(keys, found, tickets)
 
 
 FOREIGN = "not a lock of dibs: another program locked the key with a session of its own"

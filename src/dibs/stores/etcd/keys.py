@@ -20,7 +20,7 @@ READABLE = "!\"#$&'()*+,:;<=>?@[\\]^`{|} "
 """Stays as it is, besides letters, digits and ``_.-~``."""
 
 
-class Keys(NamedTuple):
+class EtcdKeys(NamedTuple):
     """The keys of one lock, as the gateway takes them: in base64."""
 
     first: str
@@ -35,14 +35,14 @@ class Keys(NamedTuple):
     """And end before this."""
 
 
-class Attempt(NamedTuple):
+class EtcdKeyParts(NamedTuple):
     """What the key of an attempt says."""
 
     name: str
     token: str
 
 
-class Naming:
+class EtcdNaming:
     """How the names of one namespace become keys, and keys become names."""
 
     def __init__(self, namespace: str) -> None:
@@ -68,22 +68,22 @@ class Naming:
         first = self._locks + encoded(prefix)
         return base64(first), base64(_after(first))
 
-    def attempt(self, key: str) -> Attempt | None:
+    def attempt(self, key: str) -> EtcdKeyParts | None:
         """Whose key it is; None if it is none of ours."""
         text = b64decode(key).decode("utf-8", "replace")
         name, slash, token = text.removeprefix(self._locks).partition("/")
         ours = text.startswith(self._locks) and slash and name and token and "/" not in token
-        return Attempt(unquote(name), unquote(token)) if ours else None
+        return EtcdKeyParts(unquote(name), unquote(token)) if ours else None
 
     def share(self, key: str) -> Share | None:
         """What the attempt is for; None if it is for all of the name, or is none of ours."""
         attempt = self.attempt(key)
         return share_of(attempt.token) if attempt is not None else None
 
-    def _keys(self, name: str) -> Keys:
+    def _keys(self, name: str) -> EtcdKeys:
         folder = f"{self._locks}{encoded(name)}/"
         share, evicted = folder + SHARED.token(""), self._evicted + encoded(name)
-        return Keys(*map(base64, (folder, _after(folder), evicted, share, _after(share))))
+        return EtcdKeys(*map(base64, (folder, _after(folder), evicted, share, _after(share))))
 
 
 def _after(prefix: str) -> str:

@@ -2,7 +2,7 @@
 
 A lease of etcd per lock would double what a lock costs. A shared one has a price of its own: it goes on when one of
 its locks does not. So every key that may be there is a *place* with an end of its own, and whenever a shared lease is
-renewed, the keys of the places that have ended are deleted (see `Places` and `EtcdStore`).
+renewed, the keys of the places that have ended are deleted (see `EtcdTickets` and `EtcdStore`).
 
 The lengths of etcd are whole seconds, and a server raises short ones. What a lock is granted is half a second less:
 within that time after a renewal of the shared lease, another lock is granted, or renewed, without one.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Event, Runtime
 from dibs.stores.etcd import requests
-from dibs.stores.etcd.port.gateway import Code, Etcd, Refused
+from dibs.stores.etcd.port.gateway import Code, Etcd, EtcdRefused
 
 SLACK = 0.5
 """Seconds by which a lease of etcd is longer than the locks under it."""
@@ -28,7 +28,7 @@ OWN = 1 << 61
 """In the id of a lease that one key alone is under: when that key is gone, the lease is of no use to anybody."""
 
 
-class Lease(NamedTuple):
+class EtcdLease(NamedTuple):
     """A lease of etcd, as it was when it was last confirmed."""
 
     id: int
@@ -50,7 +50,7 @@ class Lease(NamedTuple):
         return self.kept_at + self.seconds >= now + ttl
 
 
-class Gone(Exception):
+class EtcdLeaseGone(Exception):
     """etcd has no such lease: it ended, or somebody revoked it."""
 
     def __init__(self, reason: LossReason) -> None:
@@ -58,7 +58,7 @@ class Gone(Exception):
         self.reason = reason
 
 
-class Leases:
+class EtcdLeases:
     """Those of one client."""
 
     def __init__(self, etcd: Etcd, runtime: Runtime, gone: Callable[[int, LossReason], None]) -> None:
@@ -68,14 +68,14 @@ class Leases:
 
     def _fresh(self) -> None:
         self._mutex = self._runtime.mutex()
-        self._shared: dict[int, Lease] = {}  # by the seconds that were asked for
-        self._made: dict[int, Lease] = {}  # all that may be there, by their ids
+        self._shared: dict[int, EtcdLease] = {}  # by the seconds that were asked for
+        self._made: dict[int, EtcdLease] = {}  # all that may be there, by their ids
         self._under_way: dict[int, Event] = {}
 
-    async def fit_for(self, ttl: float, within: float, least: float | None = None) -> Lease:
+    async def fit_for(self, ttl: float, within: float, least: float | None = None) -> EtcdLease:
         """The shared lease for locks of *ttl*, made or renewed if need be.
 
-        It lasts for *least* seconds from now, or without that for its `Lease.ttl`.
+        It lasts for *least* seconds from now, or without that for its `EtcdLease.ttl`.
         """
         until = self._runtime.now() + within
         asked = math.ceil(ttl + SLACK)
@@ -97,19 +97,19 @@ class Leases:
             if not await first.wait(max(0.0, until - self._runtime.now())):
                 raise OutcomeUnknown(str(self._etcd), "no lease in time")
 
-    async def keep(self, lease: int, within: float) -> Lease:
-        """Renew a lease, whosever it is; `Gone` if etcd has it no more."""
+    async def keep(self, lease: int, within: float) -> EtcdLease:
+        """Renew a lease, whosever it is; `EtcdLeaseGone` if etcd has it no more."""
         sent_at = self._runtime.now()
         answer = await self._etcd.call("lease/keepalive", {"ID": str(lease)}, within)
         result = answer.get("result", {})
         seconds = int(result.get("TTL", "0"))
         if seconds <= 0:  # status 200, and nothing else says that it is gone
-            raise Gone(self.gone(lease))
-        kept = Lease(lease, seconds, sent_at, requests.term(result))
+            raise EtcdLeaseGone(self.gone(lease))
+        kept = EtcdLease(lease, seconds, sent_at, requests.term(result))
         self._note(kept)
         return kept
 
-    async def own(self, ttl: float, within: float) -> Lease:
+    async def own(self, ttl: float, within: float) -> EtcdLease:
         """A lease that nobody shares, and that nobody here keeps: for what outlives this client."""
         return await self._granted(self._new_id() | OWN, math.ceil(ttl + SLACK), self._runtime.now() + within)
 
@@ -125,7 +125,7 @@ class Leases:
         left, seconds = int(answer.get("TTL", "-1")), int(answer.get("grantedTTL", "0"))
         return None if left < 0 else min(float(left), seconds - SLACK)
 
-    def known(self, lease: int) -> Lease | None:
+    def known(self, lease: int) -> EtcdLease | None:
         """What is known of a lease of ours."""
         return self._made.get(lease)
 
@@ -143,12 +143,12 @@ class Leases:
         """End a lease, and all keys under it."""
         try:
             await self._etcd.call("lease/revoke", {"ID": str(lease)}, within)
-        except Refused as error:
+        except EtcdRefused as error:
             if error.code != Code.NOT_FOUND:
                 raise
         self._forget(lease)
 
-    def all(self) -> list[Lease]:
+    def all(self) -> list[EtcdLease]:
         """Those of ours that may be there."""
         now = self._runtime.now()
         return [lease for lease in list(self._made.values()) if lease.lasts(now, 0)]
@@ -157,14 +157,14 @@ class Leases:
         """They are the parent's."""
         self._fresh()
 
-    async def _kept_or_new(self, asked: int, until: float) -> Lease:
+    async def _kept_or_new(self, asked: int, until: float) -> EtcdLease:
         old = self._shared.get(asked)
         if old is not None and old.lasts(self._runtime.now(), 0):
             try:
                 return await self.keep(old.id, until - self._runtime.now())
-            except Gone:
+            except EtcdLeaseGone:
                 pass
-        asked_for = Lease(self._new_id(), asked, until, 0)
+        asked_for = EtcdLease(self._new_id(), asked, until, 0)
         with self._mutex:  # it may be there once it was asked for
             self._made = {lease.id: lease for lease in (*self.all(), asked_for)}
         made = await self._granted(asked_for.id, asked, until)
@@ -172,15 +172,15 @@ class Leases:
             self._made[made.id] = self._shared[asked] = made
         return made
 
-    async def _granted(self, lease: int, asked: int, until: float) -> Lease:
+    async def _granted(self, lease: int, asked: int, until: float) -> EtcdLease:
         sent_at = self._runtime.now()
         try:
             answer = await self._etcd.call("lease/grant", {"ID": str(lease), "TTL": str(asked)}, until - sent_at)
-        except Refused as error:
+        except EtcdRefused as error:
             if error.code != Code.EXISTS:
                 raise
             return await self.keep(lease, until - self._runtime.now())  # the first answer was lost
-        return Lease(lease, int(answer["TTL"]), sent_at, requests.term(answer))
+        return EtcdLease(lease, int(answer["TTL"]), sent_at, requests.term(answer))
 
     def _forget(self, lease: int) -> None:
         with self._mutex:
@@ -188,7 +188,7 @@ class Leases:
             for asked in [asked for asked, known in self._shared.items() if known.id == lease]:
                 del self._shared[asked]
 
-    def _note(self, lease: Lease) -> None:
+    def _note(self, lease: EtcdLease) -> None:
         """It was renewed."""
         with self._mutex:
             if lease.id in self._made:

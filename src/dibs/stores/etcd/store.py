@@ -14,13 +14,13 @@ from dibs.holder import Eviction, Holder, LockState, here, signature
 from dibs.ports.http.source import from_url
 from dibs.runtime import Runtime
 from dibs.stores.etcd import requests, values
-from dibs.stores.etcd.asking import Asking
-from dibs.stores.etcd.keep import LeaseKeeper
-from dibs.stores.etcd.keys import Naming
-from dibs.stores.etcd.port.gateway import Etcd, Json, Refused, wall_clock
-from dibs.stores.etcd.queue import standing
-from dibs.stores.etcd.view import View
-from dibs.stores.etcd.waiting import Waiting
+from dibs.stores.etcd.asking import EtcdAsking
+from dibs.stores.etcd.keeper import LeaseKeeper
+from dibs.stores.etcd.keys import EtcdNaming
+from dibs.stores.etcd.port.gateway import Etcd, EtcdJson, EtcdRefused, wall_clock
+from dibs.stores.etcd.queue import etcd_queue
+from dibs.stores.etcd.view import EtcdView
+from dibs.stores.etcd.waiting import EtcdWaiters
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
@@ -63,11 +63,11 @@ class EtcdStore(Store):
 
     def __init__(self, etcd: Etcd, namespace: str, runtime: Runtime) -> None:
         self._etcd, self._namespace, self._runtime = etcd, namespace, runtime
-        self._naming = Naming(namespace)
-        self._keep = LeaseKeeper(etcd, self._naming, runtime)
-        self._waiting = Waiting(etcd, self._naming, self._keep, runtime)
-        self._asking = Asking(etcd, self._naming, self._keep, self._waiting, runtime)
-        self._view = View(etcd, self._naming, self._keep, runtime)
+        self._naming = EtcdNaming(namespace)
+        self._keeper = LeaseKeeper(etcd, self._naming, runtime)
+        self._waiting = EtcdWaiters(etcd, self._naming, self._keeper, runtime)
+        self._asking = EtcdAsking(etcd, self._naming, self._keeper, self._waiting, runtime)
+        self._view = EtcdView(etcd, self._naming, self._keeper, runtime)
 
     # --- the steps -----------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class EtcdStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One look at the keys, a hundred in each; and one renewal for each lease of etcd that they are under."""
-        return await self._keep.renew(claims, self._runtime.now() + within)
+        return await self._keeper.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """Delete the key, whether it holds the lock or waits: one request. Whoever watches it is woken."""
@@ -91,32 +91,32 @@ class EtcdStore(Store):
         """Look who holds it, then one transaction: if that is still so, delete the key and note who did it."""
         until = self._runtime.now() + within
         keys = self._naming.keys(name)
-        [line] = await self._keep.read([requests.everybody(keys, keys_only=True)], until)
-        held = next((pair for pair in standing(line, self._naming).inside if pair.created == fence), None)
+        [pairs] = await self._keeper.read([requests.everybody(keys, keys_only=True)], until)
+        held = next((pair for pair in etcd_queue(pairs, self._naming).holders if pair.created == fence), None)
         attempt = self._naming.attempt(held.key) if held is not None else None
         if held is None or attempt is None:
             return False
         by = signature(here(self._runtime.pid(), name, ""))
         eviction = Eviction(fence, reason, by, wall_clock())
         record = values.Evicted(attempt.token, self._runtime.token(), eviction)
-        lease = await self._keep.leases.own(REMEMBER_EVICTIONS, until - self._runtime.now())
+        lease = await self._keeper.leases.own(REMEMBER_EVICTIONS, until - self._runtime.now())
         own, note = self._naming.evicted(name, attempt.token), values.evicted(record)
         # In two keys: whoever breaks the next holder writes the first anew, and this one may not have asked by then.
         notes = [requests.put(key, note, lease.id) for key in (keys.evicted, own)]
         still_holds = [requests.created_at(held.key, fence)]
         request = requests.txn(still_holds, [requests.delete(held.key), *notes], [requests.get(own)])
         try:
-            answer = await self._keep.call(request, until)
-        except Refused:  # perhaps we may not write there: then the lease is of no use to anybody
-            await self._keep.leases.end_own(lease.id, until - self._runtime.now())
+            answer = await self._keeper.call(request, until)
+        except EtcdRefused:  # perhaps we may not write there: then the lease is of no use to anybody
+            await self._keeper.leases.end_own(lease.id, until - self._runtime.now())
             raise
         if answer.get("succeeded"):
-            await self._keep.leases.end_own(held.lease, until - self._runtime.now())
+            await self._keeper.leases.end_own(held.lease, until - self._runtime.now())
             return True
         noted = requests.read(answer, 0)  # it may have been sent twice, and the first answer got lost
         if noted and values.read_evicted(noted[0].value) == record:
             return True
-        await self._keep.leases.revoke(lease.id, until - self._runtime.now())
+        await self._keeper.leases.revoke(lease.id, until - self._runtime.now())
         return False
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
@@ -129,26 +129,26 @@ class EtcdStore(Store):
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Write ourselves into the value, and put the key under a lease of ours."""
-        await self._keep.attach(claim, note, self._runtime.now() + within)
+        await self._keeper.attach(claim, note, self._runtime.now() + within)
 
     async def detach(self, claim: Claim, within: float) -> None:
         """Put the key under a lease of its own, which ends after the ttl whatever becomes of us."""
-        await self._keep.detach(claim, self._runtime.now() + within)
+        await self._keeper.detach(claim, self._runtime.now() + within)
 
-    def compare(self, claim: Claim) -> Json:
+    def compare(self, claim: Claim) -> EtcdJson:
         """A condition for the caller's own transaction: that this grant holds at the very moment."""
         return requests.created_at(self._naming.key(claim.name, claim.token), claim.fence)
 
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
         """Do *call* for every grant under a lease that etcd has no more."""
-        self._keep.tell_loss = call
+        self._keeper.tell_loss = call
 
     async def close(self) -> None:
         """End the leases, so that nothing of ours is left, and close the connections."""
         until = self._runtime.now() + PARTING
         try:
-            for lease in self._keep.leases.all():
-                await self._keep.leases.revoke(lease.id, until - self._runtime.now())
+            for lease in self._keeper.leases.all():
+                await self._keeper.leases.revoke(lease.id, until - self._runtime.now())
         except StoreUnavailable:
             pass  # they end by themselves
         finally:
@@ -157,7 +157,7 @@ class EtcdStore(Store):
     def forked(self) -> None:
         """Leases, keys and connections are the parent's."""
         self._waiting.forked()
-        self._keep.forked()
+        self._keeper.forked()
         self._etcd.forked()
 
     def __repr__(self) -> str:

@@ -7,44 +7,44 @@ from collections.abc import Iterable
 from dibs.holder import Holder, LockState
 from dibs.runtime import Runtime
 from dibs.stores.etcd import requests, values
-from dibs.stores.etcd.keep import LeaseKeeper
-from dibs.stores.etcd.keys import Naming
-from dibs.stores.etcd.port.gateway import Code, Etcd, Json, Refused
-from dibs.stores.etcd.queue import standing
+from dibs.stores.etcd.keeper import LeaseKeeper
+from dibs.stores.etcd.keys import EtcdNaming
+from dibs.stores.etcd.port.gateway import Code, Etcd, EtcdJson, EtcdRefused
+from dibs.stores.etcd.queue import etcd_queue
 from dibs.stores.etcd.requests import Pair
 
 FORGETS = "etcd keeps nothing of a grant that is over: the last fence may have been a higher one"
 
 
-class View:
+class EtcdView:
     """One namespace of a cluster, to look at."""
 
-    def __init__(self, etcd: Etcd, naming: Naming, keep: LeaseKeeper, runtime: Runtime) -> None:
-        self._etcd, self._naming, self._keep, self._runtime = etcd, naming, keep, runtime
+    def __init__(self, etcd: Etcd, naming: EtcdNaming, keeper: LeaseKeeper, runtime: Runtime) -> None:
+        self._etcd, self._naming, self._keeper, self._runtime = etcd, naming, keeper, runtime
 
     async def holders(self, prefix: str, until: float) -> list[Holder]:
-        """Read the keys, page by page, all as they were at one moment; of each name the first in its line hold it."""
-        lines: dict[str, list[Pair]] = {}
+        """Read the keys, page by page, all as they were at one moment; of each name the first in its queue hold it."""
+        queues: dict[str, list[Pair]] = {}
         for pair in await self._all_with(prefix, until):
             attempt = self._naming.attempt(pair.key)
             if attempt is not None:
-                lines.setdefault(attempt.name, []).append(pair)
-        by_age = {name: sorted(line, key=lambda pair: pair.created) for name, line in sorted(lines.items())}
-        held = [(name, pair) for name, line in by_age.items() for pair in standing(line, self._naming).inside]
+                queues.setdefault(attempt.name, []).append(pair)
+        by_age = {name: sorted(queue, key=lambda pair: pair.created) for name, queue in sorted(queues.items())}
+        held = [(name, pair) for name, queue in by_age.items() for pair in etcd_queue(queue, self._naming).holders]
         left = await self._expiries((pair for _, pair in held), until)
         return [self._person(name, pair, pair.created, left[pair.lease]) for name, pair in held]
 
     async def show(self, name: str, until: float) -> LockState:
         """One transaction, and a question for the lease of each holder."""
         keys = self._naming.keys(name)
-        pairs, noted = await self._keep.read([requests.everybody(keys), requests.get(keys.evicted)], until)
-        line = standing(pairs, self._naming)
+        pairs, noted = await self._keeper.read([requests.everybody(keys), requests.get(keys.evicted)], until)
+        queue = etcd_queue(pairs, self._naming)
         record = values.read_evicted(noted[0].value) if noted else None
         eviction = record.eviction if record else None
         broken = eviction.fence if eviction else 0
-        left = await self._expiries(line.inside, until)
-        holders = tuple(self._person(name, pair, pair.created, left[pair.lease]) for pair in line.inside)
-        waiting = tuple(self._person(name, pair, 0, None) for pair in line.behind)
+        left = await self._expiries(queue.holders, until)
+        holders = tuple(self._person(name, pair, pair.created, left[pair.lease]) for pair in queue.holders)
+        waiting = tuple(self._person(name, pair, 0, None) for pair in queue.waiters)
         if not holders:
             return LockState(name, broken, None, (), eviction)
         sharing = holders if holders[0].share else ()
@@ -61,7 +61,7 @@ class View:
         while more:
             try:
                 answer = await self._range(requests.page(begin, end, revision), until)
-            except Refused as error:
+            except EtcdRefused as error:
                 if error.code != Code.COMPACTED or not found:
                     raise
                 return await self._all_with(prefix, until)  # that moment is not known any more: all anew
@@ -70,12 +70,12 @@ class View:
             begin = requests.after(found[-1].key) if found else end
         return found
 
-    async def _range(self, request: Json, until: float) -> Json:
+    async def _range(self, request: EtcdJson, until: float) -> EtcdJson:
         return await self._etcd.call("kv/range", request, until - self._runtime.now())
 
     async def _expiries(self, pairs: Iterable[Pair], until: float) -> dict[int, float | None]:
         """By their leases, in how many seconds what they hold ends; a key without a lease does not."""
         left: dict[int, float | None] = {0: None}
         for lease in {pair.lease for pair in pairs} - {0}:
-            left[lease] = await self._keep.leases.left(lease, until - self._runtime.now())
+            left[lease] = await self._keeper.leases.left(lease, until - self._runtime.now())
         return left

@@ -1,33 +1,33 @@
-"""Waiting at etcd: whoever waits watches what can make it its turn, and keeps its own place meanwhile."""
+"""Waiting at etcd: whoever waits watches what can make it its turn, and keeps its own ticket meanwhile."""
 
 from __future__ import annotations
 
 from dibs.runtime import Runtime
 from dibs.stores.etcd import requests
-from dibs.stores.etcd.keep import LeaseKeeper
-from dibs.stores.etcd.keys import Naming
-from dibs.stores.etcd.leases import Lease
+from dibs.stores.etcd.keeper import LeaseKeeper
+from dibs.stores.etcd.keys import EtcdNaming
+from dibs.stores.etcd.leases import EtcdLease
 from dibs.stores.etcd.port.gateway import Etcd
 from dibs.stores.etcd.queue import Ahead
 from dibs.stores.store import Ask, Claim, Grant
 
-IN_LINE = 2.5
-"""Seconds for which a waiter keeps its place without showing that it is alive: it keeps those behind it waiting."""
+WAITER_TTL = 2.5
+"""Seconds for which a waiter keeps its ticket without showing that it is alive: it keeps those behind it waiting."""
 
 KEEP_AT = 1 / 3
 """The part of its length after which a lease of etcd is renewed for whoever waits under it."""
 
 
-class Waiting:
+class EtcdWaiters:
     """Those of one client who wait."""
 
-    def __init__(self, etcd: Etcd, naming: Naming, keep: LeaseKeeper, runtime: Runtime) -> None:
-        self._etcd, self._naming, self._keep, self._runtime = etcd, naming, keep, runtime
+    def __init__(self, etcd: Etcd, naming: EtcdNaming, keeper: LeaseKeeper, runtime: Runtime) -> None:
+        self._etcd, self._naming, self._keeper, self._runtime = etcd, naming, keeper, runtime
         self._ahead: dict[str, Ahead] = {}  # by the tokens of those who wait
         self._called: set[str] = set()  # the tokens of those whose watch has told them something
 
     def behind(self, token: str, ahead: Ahead) -> None:
-        """*token* stands in line, behind *ahead*."""
+        """*token* stands in the queue, behind *ahead*."""
         self._ahead[token] = ahead
 
     def was_called(self, token: str) -> bool:
@@ -36,10 +36,10 @@ class Waiting:
         self._called.discard(token)
         return called
 
-    def served(self, claim: Claim, lease: Lease) -> Grant:
+    def served(self, claim: Claim, lease: EtcdLease) -> Grant:
         """It holds the lock, under *lease*, and waits no more."""
         self.forget(claim.token)
-        self._keep.hold(claim, lease)
+        self._keeper.hold(claim, lease)
         return Grant(claim.fence, claim.ttl)
 
     def forget(self, token: str) -> None:
@@ -49,25 +49,25 @@ class Waiting:
 
     async def wait(self, ask: Ask, until: float) -> None:
         """Watch until it is worth asking again, or until *until*."""
-        place = self._keep.places.get(ask.token)
+        ticket = self._keeper.tickets.get(ask.token)
         ahead = self._ahead.pop(ask.token, None) or await self._who_is_ahead(ask, until)
-        if place is None or ahead is None:
+        if ticket is None or ahead is None:
             return
         left = until - self._runtime.now()
         with await self._etcd.watch(ahead.key, ahead.revision, left, end=ahead.end, puts=ahead.puts) as watch:
             while (left := until - self._runtime.now()) > 0:
-                line = await self._keep.lease_for(min(ask.ttl, IN_LINE), until)
-                if line.id != place.lease:
-                    return  # ours has ended, and our place with it
-                self._keep.places.put(place._replace(until=self._runtime.now() + line.ttl))
-                gone = await watch.told(min(left, line.seconds * KEEP_AT))
+                lease = await self._keeper.lease_for(min(ask.ttl, WAITER_TTL), until)
+                if lease.id != ticket.lease:
+                    return  # ours has ended, and our ticket with it
+                self._keeper.tickets.put(ticket._replace(until=self._runtime.now() + lease.ttl))
+                gone = await watch.told(min(left, lease.seconds * KEEP_AT))
                 if gone is None:
                     continue
                 ahead = ahead.without(gone)
-                if place.key not in gone and ahead.is_over:
+                if ticket.key not in gone and ahead.is_over:
                     self._called.add(ask.token)
                     return
-                if not ahead.end or not gone or place.key in gone:
+                if not ahead.end or not gone or ticket.key in gone:
                     return
 
     def forked(self) -> None:
@@ -75,11 +75,11 @@ class Waiting:
         self._ahead, self._called = {}, set()
 
     async def _who_is_ahead(self, ask: Ask, until: float) -> Ahead | None:
-        """Whoever is next before us now; None if we are the first, or not in line, or it is better to ask again."""
+        """What is just before us now; None if we are the first, or not in the queue, or had better ask again."""
         if ask.share is not None:
-            return None  # to ask tells more of a line in which several hold the name
+            return None  # to ask tells more of a queue in which several hold the name
         keys = self._naming.keys(ask.name)
-        [own] = await self._keep.read([requests.get(self._naming.key(ask.name, ask.token))], until)
+        [own] = await self._keeper.read([requests.get(self._naming.key(ask.name, ask.token))], until)
         if not own:
             return None
         before = requests.before(keys, own[0].created)

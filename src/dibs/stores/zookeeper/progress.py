@@ -1,4 +1,4 @@
-"""How far a place has come: what is noted of its node, its turn, and the watch that a holder sets on its own node."""
+"""How far a ticket has come: what is noted of its node, its turn, and the watch that a holder sets on its own node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dibs.stores.zookeeper.states import (
 
 
 class PlaceProgress:
-    """The three states of a place. They change by events only, as the tables in `states` say."""
+    """The three states of a ticket. They change by events only, as the tables in `states` say."""
 
     def __init__(self) -> None:
         self.node_state, self.turn_state, self.watch_state = NodeState.ABSENT, TurnState.WAITING, WatchState.UNSET
@@ -46,15 +46,15 @@ class PlaceProgress:
 
     @property
     def is_granted(self) -> bool:
-        """Whether the place has its turn, even if its owner has given it up since."""
+        """Whether the ticket has its turn, even if its owner has given it up since."""
         return self.turn_state in {TurnState.HOLDING, TurnState.RELEASING}
 
     @property
     def is_left(self) -> bool:
-        """Whether the owner gave the place up, so that its node is only to be deleted."""
+        """Whether the owner gave the ticket up, so that its node is only to be deleted."""
         return self.turn_state in {TurnState.GIVEN_UP, TurnState.RELEASING}
 
     @property
     def holds(self) -> bool:
-        """Whether the owner holds the lock by this place."""
+        """Whether the owner holds the lock by this ticket."""
         return self.turn_state is TurnState.HOLDING

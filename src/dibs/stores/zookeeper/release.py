@@ -1,61 +1,61 @@
-"""Gives places back: deletes the node, and for a holder writes down its fence in the same step."""
+"""Gives tickets back: deletes the node, and for a holder writes down its fence in the same step."""
 
 from __future__ import annotations
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Runtime
 from dibs.stores.zookeeper.facts import last_fence
-from dibs.stores.zookeeper.place import ZooKeeperPlace
-from dibs.stores.zookeeper.places import ZooKeeperPlaces
 from dibs.stores.zookeeper.port.requests import No, Node, Request, delete, read, sure, together, write
 from dibs.stores.zookeeper.states import NodeEvent, NodeState, TurnEvent
+from dibs.stores.zookeeper.ticket import ZooKeeperTicket
+from dibs.stores.zookeeper.tickets import ZooKeeperTickets
 
 
 class ZooKeeperReleases:
-    """Releases the places of one client."""
+    """Releases the tickets of one client."""
 
-    def __init__(self, places: ZooKeeperPlaces, runtime: Runtime) -> None:
-        self.places, self._runtime = places, runtime
+    def __init__(self, tickets: ZooKeeperTickets, runtime: Runtime) -> None:
+        self.tickets, self._runtime = tickets, runtime
 
     async def release(self, token: str, until: float) -> LossReason | None:
         """Delete the node of *token*. None if it held the lock; if not, why it did not."""
-        place = await self.places.attended(token, until)
-        if place is None:
-            return self.places.reasons.pop(token, LossReason.TAKEN)
+        ticket = await self.tickets.attended(token, until)
+        if ticket is None:
+            return self.tickets.reasons.pop(token, LossReason.TAKEN)
         try:
-            place.note_turn(TurnEvent.LEFT)
-            return await self._give_back(place, until)
+            ticket.note_turn(TurnEvent.LEFT)
+            return await self._give_back(ticket, until)
         finally:
-            place.attendance.until = 0.0
-            place.attendance.seen_at = self._runtime.now()
+            ticket.attendance.until = 0.0
+            ticket.attendance.seen_at = self._runtime.now()
 
-    async def _give_back(self, place: ZooKeeperPlace, until: float) -> LossReason | None:
-        place.settle()
-        if place.is_unsure:
-            await place.find(until)
-        if place.is_over or not place.has_node:
-            self.places.drop(place)
-            return LossReason.SESSION_ENDED if place.is_over else LossReason.TAKEN
-        was_there = await self._delete(place, until)
-        self.places.drop(place)
-        if not place.is_granted:
+    async def _give_back(self, ticket: ZooKeeperTicket, until: float) -> LossReason | None:
+        ticket.settle()
+        if ticket.is_unsure:
+            await ticket.find(until)
+        if ticket.is_over or not ticket.has_node:
+            self.tickets.drop(ticket)
+            return LossReason.SESSION_ENDED if ticket.is_over else LossReason.TAKEN
+        was_there = await self._delete(ticket, until)
+        self.tickets.drop(ticket)
+        if not ticket.is_granted:
             return LossReason.TAKEN
-        return None if was_there else await self._why(place, until)
+        return None if was_there else await self._why(ticket, until)
 
-    async def _why(self, place: ZooKeeperPlace, until: float) -> LossReason:
+    async def _why(self, ticket: ZooKeeperTicket, until: float) -> LossReason:
         try:
-            [evictions] = await place.session.ask(until, self.places.evictions())
+            [evictions] = await ticket.session.ask(until, self.tickets.evictions())
         except StoreUnavailable as error:  # it is gone all the same
             evictions = error
-        return self.places.why(place, evictions)
+        return self.tickets.why(ticket, evictions)
 
-    async def _delete(self, place: ZooKeeperPlace, until: float) -> bool:
+    async def _delete(self, ticket: ZooKeeperTicket, until: float) -> bool:
         """Delete the node; tell whether it was there. If an earlier try was not answered, it may have deleted it."""
-        await place.session.connected(until)
-        tried = place.node_state is NodeState.DELETING
-        while noted := await self._note(place, until):
-            place.note_node(NodeEvent.DELETE_SENT)
-            [answer] = await place.session.ask(until, together(delete(place.node), noted))
+        await ticket.session.connected(until)
+        tried = ticket.node_state is NodeState.DELETING
+        while noted := await self._note(ticket, until):
+            ticket.note_node(NodeEvent.DELETE_SENT)
+            [answer] = await ticket.session.ask(until, together(delete(ticket.node), noted))
             if isinstance(answer, list):
                 gone = answer[0] is No.NODE
                 if gone or not any(isinstance(each, No | StoreUnavailable) for each in answer):
@@ -64,19 +64,19 @@ class ZooKeeperReleases:
                     continue
             tried = tried or isinstance(answer, OutcomeUnknown)
             break
-        place.note_node(NodeEvent.DELETE_SENT)
-        [answer] = sure(await place.session.ask(until, delete(place.node)))
+        ticket.note_node(NodeEvent.DELETE_SENT)
+        [answer] = sure(await ticket.session.ask(until, delete(ticket.node)))
         return answer is not No.NODE or tried
 
-    async def _note(self, place: ZooKeeperPlace, until: float) -> Request | None:
+    async def _note(self, ticket: ZooKeeperTicket, until: float) -> Request | None:
         """The request that writes down the fence: for a holder whose fence is higher than the last. None for others.
 
         An exclusive holder has the highest fence so far. Of several holders, one that came later may have released
         before, or may release right now. If the last fence cannot be read, only the node is deleted.
         """
-        if not place.is_granted or place.share is None:
-            return write(place.parent, b"%d" % place.fence) if place.is_granted else None
-        [parent] = await place.session.ask(until, read(place.parent))
-        if not isinstance(parent, Node) or last_fence(parent) > place.fence:
+        if not ticket.is_granted or ticket.share is None:
+            return write(ticket.parent, b"%d" % ticket.fence) if ticket.is_granted else None
+        [parent] = await ticket.session.ask(until, read(ticket.parent))
+        if not isinstance(parent, Node) or last_fence(parent) > ticket.fence:
             return None
-        return write(place.parent, b"%d" % place.fence, parent.version)
+        return write(ticket.parent, b"%d" % ticket.fence, parent.version)

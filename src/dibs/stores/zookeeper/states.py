@@ -1,4 +1,4 @@
-"""The states of a place, on three axes that do not depend on each other, and which event leads from which to which.
+"""The states of a ticket, on three axes that do not depend on each other, and which event leads from which to which.
 
 An event that is not in a table is a fault of this package. What the servers tell us may come in any state; a request
 may only be sent in the states that have it.
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeVar
 
-State = TypeVar("State", bound=Enum)
-Event = TypeVar("Event", bound=Enum)
+StateT = TypeVar("StateT", bound=Enum)
+EventT = TypeVar("EventT", bound=Enum)
 
 
 class IllegalTransition(AssertionError):
@@ -19,7 +19,7 @@ class IllegalTransition(AssertionError):
 
 
 class NodeState(Enum):
-    """Whether the node of a place is on the servers, as far as we know."""
+    """Whether the node of a ticket is on the servers, as far as we know."""
 
     ABSENT = "there is no node"
     UNSURE = "a request that creates or moves the node, or its session, ended without an answer: `find` looks for it"
@@ -39,7 +39,7 @@ class NodeEvent(Enum):
 
 
 class TurnState(Enum):
-    """Whether a place has its turn, and whether its owner still wants it."""
+    """Whether a ticket has its turn, and whether its owner still wants it."""
 
     WAITING = "it waits for its turn"
     HOLDING = "it holds the lock"
@@ -105,7 +105,7 @@ TURN: Final[Mapping[tuple[TurnState, TurnEvent], TurnState]] = {
     (TurnState.GIVEN_UP, TurnEvent.LEFT): TurnState.GIVEN_UP,
     (TurnState.RELEASING, TurnEvent.LEFT): TurnState.RELEASING,
 }
-"""A place that is given up stays so whatever the queue says, until its owner asks again."""
+"""A ticket that is given up stays so whatever the queue says, until its owner asks again."""
 
 WATCH: Final[Mapping[tuple[WatchState, WatchEvent], WatchState]] = {
     **{(state, WatchEvent.SENT): WatchState.SET for state in WatchState},
@@ -117,7 +117,7 @@ WATCH: Final[Mapping[tuple[WatchState, WatchEvent], WatchState]] = {
 """kazoo's thread notes *called*, ours the others. Both may come at once, so the first two depend on no state before."""
 
 
-def after(table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
+def after(table: Mapping[tuple[StateT, EventT], StateT], state: StateT, event: EventT) -> StateT:
     """The state that follows *state* when *event* happens; `IllegalTransition` if *table* has none."""
     following = table.get((state, event))
     if following is None:

@@ -16,12 +16,12 @@ from dibs.stores.watch import WatchLoop
 from dibs.stores.zookeeper import view
 from dibs.stores.zookeeper.grant import ZooKeeperGrants
 from dibs.stores.zookeeper.paths import Paths
-from dibs.stores.zookeeper.places import ZooKeeperPlaces
 from dibs.stores.zookeeper.port.condition import Condition
 from dibs.stores.zookeeper.port.source import ZooKeeperSource, from_client, from_url
 from dibs.stores.zookeeper.release import ZooKeeperReleases
 from dibs.stores.zookeeper.renewal import ZooKeeperRenewals
 from dibs.stores.zookeeper.sessions import ZooKeeperSessions
+from dibs.stores.zookeeper.tickets import ZooKeeperTickets
 from dibs.stores.zookeeper.watch import NAP, ZooKeeperWatch
 
 
@@ -89,12 +89,12 @@ class ZooKeeperStore(Store):
     def _begin(self) -> None:
         loop = WatchLoop(self._runtime, "dibs sessions", NAP)
         self._sessions = ZooKeeperSessions(self._source, self._runtime, loop.wake)
-        self._places = ZooKeeperPlaces(self._paths, self._runtime, loop.wake)
+        self._tickets = ZooKeeperTickets(self._paths, self._runtime, loop.wake)
         private = self._source.private
-        self._grants = ZooKeeperGrants(self._places, self._sessions, self._paths, self._runtime, private=private)
-        self._releases = ZooKeeperReleases(self._places, self._runtime)
-        self._renewals = ZooKeeperRenewals(self._places, self._runtime)
-        self._watch = ZooKeeperWatch(loop, self._places, self._releases, self._runtime)
+        self._grants = ZooKeeperGrants(self._tickets, self._sessions, self._paths, self._runtime, private=private)
+        self._releases = ZooKeeperReleases(self._tickets, self._runtime)
+        self._renewals = ZooKeeperRenewals(self._tickets, self._runtime)
+        self._watch = ZooKeeperWatch(loop, self._tickets, self._releases, self._runtime)
         self._mind_no_loop: Callable[[], None] | None = None
         owner = self._runtime.pid()
         weakref.finalize(self, _abandon, owner, self._runtime, loop, self._sessions).atexit = False
@@ -104,7 +104,7 @@ class ZooKeeperStore(Store):
 
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
         """Let *call* be told of each loss at once."""
-        self._places.tell = call
+        self._tickets.tell = call
 
     def queue_at_once(self, name: str) -> bool:
         """Always true: each ask has a node in the queue, and a waiter may as well keep it."""
@@ -153,7 +153,7 @@ class ZooKeeperStore(Store):
 
     def compare(self, claim: Claim) -> Condition:
         """The condition that the node of *claim* is there, for a transaction of the caller's own KazooClient."""
-        return Condition(self._places.node(claim))
+        return Condition(self._tickets.node(claim))
 
     async def close(self) -> None:
         """End the sessions, and with them all leases that are still held."""
@@ -163,16 +163,16 @@ class ZooKeeperStore(Store):
         await self._sessions.close()
 
     def forked(self) -> None:
-        """Begin anew in a forked child: sessions and places are the parent's."""
-        tell = self._places.tell
+        """Begin anew in a forked child: sessions and tickets are the parent's."""
+        tell = self._tickets.tell
         self._sessions.forked()
         self._begin()
-        self._places.tell = tell
+        self._tickets.tell = tell
 
     def _loop_closed(self) -> None:
         """End the sessions: without the loop nobody can renew or release, but kazoo would keep them alive."""
-        for place in list(self._places.all.values()):
-            self._places.ended(place, LossReason.SESSION_ENDED)
+        for ticket in list(self._tickets.all.values()):
+            self._tickets.ended(ticket, LossReason.SESSION_ENDED)
         self._sessions.abandon()
 
 

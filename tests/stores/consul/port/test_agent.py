@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
-from dibs.ports.http.message import Answer
-from dibs.stores.consul.port.agent import Refused, cannot_serve
+from dibs.ports.http.message import HttpAnswer
+from dibs.stores.consul.port.agent import ConsulRefusal, cannot_serve
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from dibs.stores.consul.port.agent import Refused, cannot_serve
     ],
 )
 def test_what_an_answer_says_of_the_agent(status: int, text: str, kind: type | None) -> None:
-    found = cannot_serve(Answer(status, (), text.encode(), "agent:8500"))
+    found = cannot_serve(HttpAnswer(status, (), text.encode(), "agent:8500"))
     assert type(found) is (kind or type(None))
 
 
 def test_why_a_transaction_was_refused() -> None:
-    delay = Refused({3: 'failed to lock key "a" due to lock delay'})
-    session = Refused({3: 'invalid session "b"', 0: 'failed to check index, key "c" doesn\'t exist'})
+    delay = ConsulRefusal({3: 'failed to lock key "a" due to lock delay'})
+    session = ConsulRefusal({3: 'invalid session "b"', 0: 'failed to check index, key "c" doesn\'t exist'})
     assert (delay.by_delay, delay.by_session) == (True, False)
     assert (session.by_delay, session.by_session) == (False, True)

@@ -15,7 +15,7 @@ from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.http.source import Endpoint, HttpSource
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
-from dibs.stores.etcd.port.gateway import Code, Etcd, Refused
+from dibs.stores.etcd.port.gateway import Code, Etcd, EtcdRefused
 
 Answers = Callable[[str, dict[str, Any], str], tuple[int, list[str]]]
 
@@ -77,10 +77,10 @@ def error(code: int, message: str) -> str:
 @pytest.mark.parametrize(
     ("status", "code", "message", "kind", "says"),
     [
-        (404, Code.NOT_FOUND, "etcdserver: requested lease not found", Refused, "lease not found"),
-        (412, Code.EXISTS, "etcdserver: lease already exists", Refused, "already exists"),
-        (403, Code.DENIED, "etcdserver: permission denied", Refused, "permission denied; the user needs a role"),
-        (429, Code.EXHAUSTED, "etcdserver: mvcc: database space exceeded", Refused, "compact and defragment"),
+        (404, Code.NOT_FOUND, "etcdserver: requested lease not found", EtcdRefused, "lease not found"),
+        (412, Code.EXISTS, "etcdserver: lease already exists", EtcdRefused, "already exists"),
+        (403, Code.DENIED, "etcdserver: permission denied", EtcdRefused, "permission denied; the user needs a role"),
+        (429, Code.EXHAUSTED, "etcdserver: mvcc: database space exceeded", EtcdRefused, "compact and defragment"),
         (503, Code.UNAVAILABLE, "etcdserver: no leader", OutcomeUnknown, "no leader"),
         (504, Code.DEADLINE, "etcdserver: request timed out", OutcomeUnknown, "timed out"),
         (500, Code.INTERNAL, "etcdserver: something", OutcomeUnknown, "something"),
@@ -168,7 +168,7 @@ def test_a_login_that_is_never_taken_is_tried_once_more_and_no_oftener(gateway: 
 
     server = gateway(answers)
     etcd = server.open("me")
-    with pytest.raises(Refused, match="invalid auth token"):
+    with pytest.raises(EtcdRefused, match="invalid auth token"):
         run(etcd.call("kv/txn", {}, 5.0))
     assert server.asked.count("kv/txn") == 2
     run(etcd.close())

@@ -16,7 +16,7 @@ from dibs.runtime.clock import boot_time
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.dial import AsyncDialer
 from dibs.stores.redis.port.server_async import AsyncServer
-from dibs.stores.redis.port.source import Address, from_url
+from dibs.stores.redis.port.source import RedisAddress, from_url
 from dibs.testing.proxy import FaultProxy
 from servers.node import Node
 from servers.process import until
@@ -34,7 +34,7 @@ def on_server(port: int, main: Callable[[AsyncServer], Coroutine[Any, Any, None]
 
     async def run() -> None:
         source, _ = from_url("redis://localhost", blocking=False)
-        server = AsyncServer(Address("127.0.0.1", port), AsyncDialer(source.login), boot_time)
+        server = AsyncServer(RedisAddress("127.0.0.1", port), AsyncDialer(source.login), boot_time)
         try:
             await main(server)
         finally:

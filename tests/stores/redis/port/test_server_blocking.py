@@ -16,7 +16,7 @@ from dibs.runtime.clock import boot_time
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.dial import BlockingDialer
 from dibs.stores.redis.port.server_blocking import MOST_IDLE, BlockingServer
-from dibs.stores.redis.port.source import Address, from_url
+from dibs.stores.redis.port.source import RedisAddress, from_url
 from dibs.testing.proxy import FaultProxy
 from servers.node import Node
 from servers.process import until
@@ -30,7 +30,7 @@ def server(redis_server: RedisServer) -> BlockingServer:
 
 def server_at(port: int) -> BlockingServer:
     source, _ = from_url("redis://localhost", blocking=True)
-    return BlockingServer(Address("127.0.0.1", port), BlockingDialer(source.login), boot_time)
+    return BlockingServer(RedisAddress("127.0.0.1", port), BlockingDialer(source.login), boot_time)
 
 
 def connections(server: RedisServer) -> int:

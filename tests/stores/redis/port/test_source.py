@@ -15,7 +15,7 @@ import redis.sentinel
 import dibs
 import dibs.aio
 from dibs.errors import Misuse
-from dibs.stores.redis.port.source import Address, from_url
+from dibs.stores.redis.port.source import RedisAddress, from_url
 from servers.certificates import Certificates
 from servers.cluster import RedisCluster
 from servers.redis import RedisServer
@@ -37,7 +37,7 @@ from servers.sentinel import SentinelTrio
 def test_a_url_says_where_the_servers_are(url: str, kind: str, addresses: list[tuple[str, int]], service: str) -> None:
     source, _ = from_url(url, blocking=True)
     assert (source.kind, source.service) == (kind, service)
-    assert source.addresses == tuple(Address(*address) for address in addresses)
+    assert source.addresses == tuple(RedisAddress(*address) for address in addresses)
 
 
 def test_password_user_and_database_are_read_from_every_kind_of_url() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dibs.errors import Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.ports.http.client import Http
-from dibs.ports.http.message import Answer, Headers, Request, json_body, target
+from dibs.ports.http.message import HttpAnswer, HttpHeaders, HttpRequest, json_body, target
 from dibs.ports.http.source import HttpSource
 from dibs.runtime import Runtime
 
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     """The index of the transaction that wrote it last."""
 
 
-class Refused(NamedTuple):
+class ConsulRefusal(NamedTuple):
     """A transaction that was not carried out: what those of its operations say that failed, by their place."""
 
     said: Mapping[int, str]
@@ -70,7 +70,7 @@ class Agent:
 
     def __init__(self, source: HttpSource, runtime: Runtime, token: str, datacenter: str) -> None:
         self._http = Http(source, runtime, cannot_serve)
-        self._headers: Headers = (("X-Consul-Token", token),) if token else ()
+        self._headers: HttpHeaders = (("X-Consul-Token", token),) if token else ()
         self._where = {"dc": datacenter} if datacenter else {}
         self._txn = target("/v1/txn", self._where)
         self._read = target("/v1/txn", {**self._where, "consistent": None})
@@ -80,7 +80,7 @@ class Agent:
 
     async def txn(
         self, ops: Sequence[Op], within: float, *, ordering_key: str = "", again: bool = False
-    ) -> list[Entry] | Refused:
+    ) -> list[Entry] | ConsulRefusal:
         """Do all of *ops*, or none; perhaps twice, if *again* says that this is the same.
 
         Requests with one *ordering_key* are carried out in the order in which they were sent.
@@ -89,7 +89,7 @@ class Agent:
             await self._ask("PUT", self._txn, within, json_body(ops), ordering_key=ordering_key, again=again)
         )
 
-    async def read(self, ops: Sequence[Op], within: float) -> list[Entry] | Refused:
+    async def read(self, ops: Sequence[Op], within: float) -> list[Entry] | ConsulRefusal:
         """The same for operations that only read.
 
         Consistent, which makes the leader ask its followers whether it still leads: the lease of a leader that was
@@ -161,24 +161,24 @@ class Agent:
         ordering_key: str = "",
         accept: tuple[int, ...] = (409,),
         held: float = 0.0,
-    ) -> Answer:
-        request = Request(method, where, body, self._headers, held)
+    ) -> HttpAnswer:
+        request = HttpRequest(method, where, body, self._headers, held)
         answer = await self._http.request(request, within, again=again, ordering_key=ordering_key)
         if answer.status != 200 and answer.status not in accept:
             raise StoreUnavailable(str(self), f"{answer.server} answered {answer.status}: {_advised(answer)}")
         return answer
 
-    def _outcome(self, answer: Answer) -> list[Entry] | Refused:
+    def _outcome(self, answer: HttpAnswer) -> list[Entry] | ConsulRefusal:
         said = _object(answer)
         if answer.status == 409:
-            refused = Refused({error["OpIndex"]: error["What"] for error in said["Errors"]})
+            refused = ConsulRefusal({error["OpIndex"]: error["What"] for error in said["Errors"]})
             if any("Permission denied" in text for text in refused.said.values()):
                 raise StoreUnavailable(str(self), f"{answer.server} answered: Permission denied; {RIGHTS}")
             return refused
         return [_entry(result["KV"]) for result in said["Results"] or ()]
 
 
-def cannot_serve(answer: Answer) -> StoreUnavailable | None:
+def cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
     """What keeps the agent that gave *answer* from serving anybody; None if it can."""
     if answer.status < 500 and answer.status != 429:
         return None
@@ -200,7 +200,7 @@ def _entry(found: Mapping[str, Any]) -> Entry:
     return Entry(found["Key"], value, found.get("Session", ""), found["CreateIndex"], found["ModifyIndex"])
 
 
-def _object(answer: Answer) -> dict[str, Any]:
+def _object(answer: HttpAnswer) -> dict[str, Any]:
     """What was answered; whoever stands between us and the agent may have said something else."""
     said = answer.json()
     if not isinstance(said, dict):
@@ -208,11 +208,11 @@ def _object(answer: Answer) -> dict[str, Any]:
     return said
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpAnswer) -> str:
     return answer.body.decode(errors="replace").strip()[:500]
 
 
-def _advised(answer: Answer) -> str:
+def _advised(answer: HttpAnswer) -> str:
     text = _text(answer)
     if answer.status == 403:
         text += f"; {RIGHTS}"

@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple, Self
 
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.ports.http.client import Http
-from dibs.ports.http.message import Answer, Headers, Request, json_body
+from dibs.ports.http.message import HttpAnswer, HttpHeaders, HttpRequest, json_body
 from dibs.ports.http.server import Stream
 from dibs.ports.http.source import HttpSource
 from dibs.runtime import Runtime
 
-Json = dict[str, Any]
+EtcdJson = dict[str, Any]
 
 wall_clock = time.time
 """What a person's watch says; only ever shown, since etcd tells nobody the time."""
@@ -56,14 +56,14 @@ WHAT_TO_DO: dict[int, str] = {
 }
 
 
-class Refused(StoreUnavailable):
+class EtcdRefused(StoreUnavailable):
     """etcd answered, and did not do it."""
 
     def __init__(self, store: str, problem: str, code: int) -> None:
         super().__init__(store, problem)
         self.code = code
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[str, str, int]]:
+    def __reduce__(self) -> tuple[type[EtcdRefused], tuple[str, str, int]]:
         return type(self), (self.store, self.problem, self.code)
 
 
@@ -80,9 +80,9 @@ class Etcd:
     def __init__(self, source: HttpSource, runtime: Runtime) -> None:
         self._http = Http(source, runtime, _cannot_serve)
         self._source, self._now = source, runtime.now
-        self._auth: Headers = ()
+        self._auth: HttpHeaders = ()
 
-    async def call(self, method: str, body: Json, within: float, ordering_key: str = "") -> Json:
+    async def call(self, method: str, body: EtcdJson, within: float, ordering_key: str = "") -> EtcdJson:
         """Call *method*, such as ``kv/txn``; what it does must be the same if it is done twice. See `Http.request`.
 
         If an answer to the same was lost before, there is ``"repeated": True`` in this one.
@@ -107,7 +107,7 @@ class Etcd:
         """Drop what is known of *ordering_key*: its last request was sent."""
         self._http.forget(ordering_key)
 
-    async def watch(self, key: str, revision: int, within: float, *, end: str = "", puts: bool = False) -> Watch:
+    async def watch(self, key: str, revision: int, within: float, *, end: str = "", puts: bool = False) -> EtcdWatch:
         """Watch *key*, base64 as the gateway takes it, from *revision* on: for its end, and for *puts* if so wished.
 
         With *end*, watch all keys from *key* to before that.
@@ -115,12 +115,12 @@ class Etcd:
         until = self._now() + within
         if self._source.user and not self._auth:
             await self._log_in(until)
-        what: Json = {"key": key, "start_revision": str(revision)}
+        what: EtcdJson = {"key": key, "start_revision": str(revision)}
         what |= ({"range_end": end} if end else {}) | ({} if puts else {"filters": ["NOPUT"]})
         # Without a leader nothing is ever seen, and etcd ends the stream if it is asked to.
         headers = (*self._auth, ("Grpc-Metadata-hasleader", "true"))
-        request = Request("POST", "/v3/watch", json_body({"create_request": what}), headers)
-        return Watch(await self._http.stream(request, until - self._now()))
+        request = HttpRequest("POST", "/v3/watch", json_body({"create_request": what}), headers)
+        return EtcdWatch(await self._http.stream(request, until - self._now()))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -133,14 +133,14 @@ class Etcd:
     def __str__(self) -> str:
         return str(self._http)
 
-    async def _ask(self, method: str, data: bytes, until: float, ordering_key: str) -> tuple[Answer, Error | None]:
-        request = Request("POST", f"/v3/{method}", data, self._auth)
+    async def _ask(self, method: str, data: bytes, until: float, ordering_key: str) -> tuple[HttpAnswer, Error | None]:
+        request = HttpRequest("POST", f"/v3/{method}", data, self._auth)
         answer = await self._http.request(request, until - self._now(), again=True, ordering_key=ordering_key)
         return answer, _error(answer)
 
     async def _log_in(self, until: float) -> None:
         body = {"name": self._source.user, "password": self._source.password}
-        request = Request("POST", "/v3/auth/authenticate", json_body(body))
+        request = HttpRequest("POST", "/v3/auth/authenticate", json_body(body))
         answer = await self._http.request(request, until - self._now(), again=True)
         error = _error(answer)
         if error is None:
@@ -151,7 +151,7 @@ class Etcd:
             raise _refused(answer.server, error)
 
 
-class Watch:
+class EtcdWatch:
     """A key that is watched, or several."""
 
     def __init__(self, stream: Stream) -> None:
@@ -180,7 +180,7 @@ class Watch:
         return False
 
 
-def _cannot_serve(answer: Answer) -> StoreUnavailable | None:
+def _cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
     """Another server may be able to do what this one could not."""
     if answer.status == 200:
         return None
@@ -193,7 +193,7 @@ def _cannot_serve(answer: Answer) -> StoreUnavailable | None:
     return OutcomeUnknown(answer.server, error.message) if error.code in UNCERTAIN else None
 
 
-def _error(answer: Answer) -> Error | None:
+def _error(answer: HttpAnswer) -> Error | None:
     """The error that etcd tells in *answer*: a keepalive has its errors inside a stream, with the status 200."""
     if answer.status == 200 and not answer.body.startswith(b'{"error"'):
         return None
@@ -205,7 +205,7 @@ def _error(answer: Answer) -> Error | None:
     return Error(int(code), str(inner.get("message") or told["error"]))
 
 
-def _body(answer: Answer) -> Json:
+def _body(answer: HttpAnswer) -> EtcdJson:
     told = answer.json()
     if not isinstance(told, dict):
         raise OutcomeUnknown(answer.server, f"it answered with {answer.body[:200]!r}, which is no answer of etcd")
@@ -222,4 +222,4 @@ def _refused(server: str, error: Error) -> StoreUnavailable:
     advice = WHAT_TO_DO.get(error.code)
     if TOO_MANY in error.message:
         advice = "start the servers with --max-txn-ops of 8 or more"
-    return Refused(server, error.message + (f"; {advice}" if advice else ""), error.code)
+    return EtcdRefused(server, error.message + (f"; {advice}" if advice else ""), error.code)

@@ -13,9 +13,7 @@ from dibs.stores.postgres.advisory.sessions import Sessions
 from dibs.stores.postgres.port.session import Session
 from dibs.stores.postgres.port.statement import Call, Transaction
 from dibs.stores.postgres.port.values import numbers, texts
-from dibs.stores.store import Claim, settled
-
-Answer = LossReason | StoreUnavailable | None
+from dibs.stores.store import Claim, RenewAnswer, settled
 
 
 class AdvisoryHeartbeats:
@@ -26,7 +24,7 @@ class AdvisoryHeartbeats:
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
         """Ask each session who it is and what it has locked."""
-        answers: list[Answer] = [None] * len(claims)
+        answers: list[RenewAnswer] = [None] * len(claims)
         by_session: dict[Session, list[int]] = {}
         for index, claim in enumerate(claims):
             held = self._held.get(claim.token)
@@ -42,7 +40,7 @@ class AdvisoryHeartbeats:
                 answers[index] = answer
         return settled(answers)
 
-    async def _heartbeat(self, session: Session, claims: Sequence[Claim], until: float) -> list[Answer]:
+    async def _heartbeat(self, session: Session, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
         try:
             rows, *still_in = await self._sessions.run(session, until, [Call(sql.HEARTBEAT)], *self._sharing(claims))
         except StoreUnavailable as error:
@@ -64,7 +62,7 @@ class AdvisoryHeartbeats:
             return []
         return [[Call(mode.STILL_IN, (numbers([each.key for each in held]), texts([each.token for each in held])))]]
 
-    def _beat(self, claim: Claim, locked: set[tuple[int, str | None]], inside: set[str | None]) -> Answer:
+    def _beat(self, claim: Claim, locked: set[tuple[int, str | None]], inside: set[str | None]) -> RenewAnswer:
         held = self._held.get(claim.token)
         if held is None or held.given_back:
             return self._losses.reasons.get(claim.token, LossReason.TAKEN)

@@ -15,7 +15,7 @@ from dibs.errors import StoreUnavailable
 from dibs.log import logger
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.errors import refused
-from dibs.stores.redis.port.source import Address, Login
+from dibs.stores.redis.port.source import Login, RedisAddress
 
 MEMORY = command("INFO", "memory")
 """Asked for together with the first request to a server."""
@@ -27,7 +27,7 @@ class BlockingDialer:
     def __init__(self, login: Login) -> None:
         self._login = login
 
-    def socket(self, address: Address, within: float) -> Any:
+    def socket(self, address: RedisAddress, within: float) -> Any:
         """An open socket, within *within* seconds."""
         try:
             connection = _prepared(self._login, address, within)
@@ -49,7 +49,7 @@ class AsyncDialer:
     def __init__(self, login: Login) -> None:
         self._login = login
 
-    async def writer(self, address: Address, within: float) -> Any:
+    async def writer(self, address: RedisAddress, within: float) -> Any:
         """A stream writer whose transport is open. It has to be kept as long as the transport: it closes it."""
         try:
             connection = _prepared(self._login, address, within)
@@ -110,7 +110,7 @@ def warn_of_eviction(name: str, memory: Any) -> None:
 _warned = set[str]()
 
 
-def _prepared(login: Login, address: Address, within: float) -> Any:
+def _prepared(login: Login, address: RedisAddress, within: float) -> Any:
     options = {
         **login.options,
         "socket_connect_timeout": max(within, 0.001),
@@ -132,7 +132,7 @@ def _no_greeting(connection: object) -> None:
     """Instead of redis-py's own."""
 
 
-def _unreachable(address: Address, exc: BaseException) -> StoreUnavailable:
+def _unreachable(address: RedisAddress, exc: BaseException) -> StoreUnavailable:
     text = str(exc) or type(exc).__name__
     if inspect.isclass(exc) or isinstance(exc, redis.TimeoutError | TimeoutError):
         text = "the connection was not open in time"

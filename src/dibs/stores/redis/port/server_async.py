@@ -11,7 +11,7 @@ from dibs.ports.fork import never_close
 from dibs.stores.redis.port.dial import AsyncDialer, check_greeting
 from dibs.stores.redis.port.pipeline_async import Pipeline
 from dibs.stores.redis.port.protocol_async import AsyncRedisConnection
-from dibs.stores.redis.port.source import Address
+from dibs.stores.redis.port.source import RedisAddress
 
 LONGEST_CONNECT = 5.0
 """Seconds that opening a connection may take, also if the task that asked for it has gone meanwhile."""
@@ -20,7 +20,7 @@ LONGEST_CONNECT = 5.0
 class AsyncServer:
     """One server, as the tasks of one event loop see it."""
 
-    def __init__(self, address: Address, dial: AsyncDialer, now: Callable[[], float]) -> None:
+    def __init__(self, address: RedisAddress, dial: AsyncDialer, now: Callable[[], float]) -> None:
         self.address, self.name = address, str(address)
         self._dial, self._now = dial, now
         self._pipeline: Pipeline | None = None

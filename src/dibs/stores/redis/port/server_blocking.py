@@ -19,7 +19,7 @@ import hiredis
 from dibs.errors import OutcomeUnknown, StoreUnavailable
 from dibs.stores.redis.port.dial import BlockingDialer, check_greeting
 from dibs.stores.redis.port.parser import CHUNK, NOT_YET, new_parser
-from dibs.stores.redis.port.source import Address
+from dibs.stores.redis.port.source import RedisAddress
 
 MOST_IDLE = 64
 """Connections that are kept when nobody uses them."""
@@ -86,7 +86,7 @@ class BlockingRedisConnection:
 class BlockingServer:
     """One server, as threads see it."""
 
-    def __init__(self, address: Address, dial: BlockingDialer, now: Callable[[], float]) -> None:
+    def __init__(self, address: RedisAddress, dial: BlockingDialer, now: Callable[[], float]) -> None:
         self.address, self.name = address, str(address)
         self._dial, self._now = dial, now
         self._idle: list[BlockingRedisConnection] = []

@@ -25,7 +25,7 @@ from dibs.errors import Misuse
 from dibs.ports.url import Url, read
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """One server: host and port, or the path of a socket."""
 
     host: str
@@ -53,7 +53,7 @@ class RedisSource(NamedTuple):
 
     kind: str
     """``single``, ``sentinel`` or ``cluster``."""
-    addresses: tuple[Address, ...]
+    addresses: tuple[RedisAddress, ...]
     """The server, the sentinels, or some nodes of the cluster."""
     login: Login
     service: str = ""
@@ -106,12 +106,12 @@ def from_url(url: str, *, blocking: bool) -> tuple[RedisSource, dict[str, str]]:
     kind, plain = _kind(scheme)
     found = read(url, needs_host=plain != "unix")
     own = {name: value for name, value in found.query.items() if name in OURS}
-    nodes = tuple(Address(host.name, host.port or (26379 if kind == "sentinel" else 6379)) for host in found.hosts)
+    nodes = tuple(RedisAddress(host.name, host.port or (26379 if kind == "sentinel" else 6379)) for host in found.hosts)
     service, path = "", found.path
     if plain == "unix":
         if found.hosts or len(path.rstrip("/")) < 2:
             found.refuse("write the path of the socket after three slashes, as in unix:///run/redis/socket?db=0")
-        nodes, path = (Address(path, 0),), ""
+        nodes, path = (RedisAddress(path, 0),), ""
     elif kind == "sentinel":
         service, _, database = found.raw_path.strip("/").partition("/")
         service, path = unquote(service), f"/{database}"
@@ -241,10 +241,10 @@ def _plain(connection_class: type[Any]) -> type[Any]:
     return connection_class
 
 
-def _address_in(options: Mapping[str, Any]) -> Address:
+def _address_in(options: Mapping[str, Any]) -> RedisAddress:
     if options.get("path"):
-        return Address(str(options["path"]), 0)
-    return Address(str(options.get("host") or "localhost"), int(options.get("port") or 6379))
+        return RedisAddress(str(options["path"]), 0)
+    return RedisAddress(str(options.get("host") or "localhost"), int(options.get("port") or 6379))
 
 
 def _from_cluster(client: Any, *, blocking: bool) -> RedisSource:
@@ -256,7 +256,7 @@ def _from_cluster(client: Any, *, blocking: bool) -> RedisSource:
     named = options.pop("connection_class", module.Connection)
     options.pop("redis_connect_func", None)  # the cluster client's own, which prepares for reads from replicas
     login = Login(module.SSLConnection if options.pop("ssl", False) else named, _options(options))
-    return RedisSource("cluster", tuple(Address(node.host, int(node.port)) for node in nodes), login)
+    return RedisSource("cluster", tuple(RedisAddress(node.host, int(node.port)) for node in nodes), login)
 
 
 def _check_colour(theirs: bool, client: Any, *, blocking: bool) -> None:

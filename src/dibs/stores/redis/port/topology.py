@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from dibs.errors import StoreUnavailable
 from dibs.stores.redis.port.command import command
 from dibs.stores.redis.port.errors import refused
-from dibs.stores.redis.port.source import Address, RedisSource
+from dibs.stores.redis.port.source import RedisAddress, RedisSource
 
 SENTINEL_BUDGET = 0.5
 """Seconds that one sentinel or node may take to say where the master is, when there are others to ask."""
@@ -22,7 +22,7 @@ SENTINEL_BUDGET = 0.5
 class RedisServer(Protocol):
     """One server, for threads or for an event loop."""
 
-    address: Address
+    address: RedisAddress
     name: str
 
     def call(self, data: bytes, within: float) -> Awaitable[Any]:
@@ -38,7 +38,7 @@ class RedisServer(Protocol):
         """Forget the parent's connections."""
 
 
-Open = Callable[[Address], RedisServer]
+Open = Callable[[RedisAddress], RedisServer]
 
 
 class Map:
@@ -51,7 +51,7 @@ class Map:
 
     def __init__(self, source: RedisSource, open_server: Open) -> None:
         self.source, self._open = source, open_server
-        self._servers: dict[Address, RedisServer] = {}
+        self._servers: dict[RedisAddress, RedisServer] = {}
         self._only: RedisServer | None = None
 
     def known(self, key: bytes) -> RedisServer | None:
@@ -78,13 +78,13 @@ class Map:
     def at(self, server: RedisServer, rest: str) -> RedisServer:
         """The server at ``SLOT HOST:PORT``, as *server* says it."""
         host, _, port = rest.partition(" ")[2].rpartition(":")
-        return self.open(Address(host or server.address.host, int(port)), keep=True)
+        return self.open(RedisAddress(host or server.address.host, int(port)), keep=True)
 
     def all(self) -> Iterable[RedisServer]:
         """Every server there was."""
         return list(self._servers.values())
 
-    def open(self, address: Address, *, keep: bool = False) -> RedisServer:
+    def open(self, address: RedisAddress, *, keep: bool = False) -> RedisServer:
         """The server at *address*: the one we have, or (*keep* false) one with connections of its own."""
         if not keep:
             return self._open(address)
@@ -118,7 +118,7 @@ class Sentinels(Map):
                 self._sentinels.sort(
                     key=lambda known: known is not sentinel
                 )  # the one that answered is asked first next time
-                self._only = self.open(Address(reply[0].decode(), int(reply[1])), keep=True)
+                self._only = self.open(RedisAddress(reply[0].decode(), int(reply[1])), keep=True)
                 return self._only
             problems[sentinel.name] = _no_master(sentinel, self.source.service, reply)
         raise StoreUnavailable(self.source.service, "no sentinel says where its master is", problems)
@@ -188,7 +188,7 @@ class Cluster(Map):
     def _learn(self, node: RedisServer, reply: list[Any]) -> None:
         slots = dict[int, RedisServer]()
         for first, last, (host, port, *_), *_ in reply:
-            address = Address(host.decode() if host and host != b"?" else node.address.host, int(port))
+            address = RedisAddress(host.decode() if host and host != b"?" else node.address.host, int(port))
             slots.update(dict.fromkeys(range(first, last + 1), self.open(address, keep=True)))
         self._slots = slots
 

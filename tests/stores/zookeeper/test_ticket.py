@@ -1,4 +1,4 @@
-"""The states of a place: which event leads where, and what a place knows of its node, without a server."""
+"""The states of a ticket: which event leads where, and what a ticket knows of its node, without a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores.store import Ask
 from dibs.stores.zookeeper.attendance import OVERDUE, Attendance
-from dibs.stores.zookeeper.place import ZooKeeperPlace
 from dibs.stores.zookeeper.port.requests import Node, Replies, SessionEnded
 from dibs.stores.zookeeper.port.session import ZooKeeperSession
 from dibs.stores.zookeeper.progress import PlaceProgress
@@ -29,6 +28,7 @@ from dibs.stores.zookeeper.states import (
     WatchState,
     after,
 )
+from dibs.stores.zookeeper.ticket import ZooKeeperTicket
 
 RUNTIME = ThreadRuntime()
 
@@ -40,7 +40,7 @@ SENT_IN = {
 """The states in which a request about the node may be sent."""
 
 HOLDING, SHORT = 7, 9
-"""The ids of the two sessions of a place."""
+"""The ids of the two sessions of a ticket."""
 
 
 # --- the tables ------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_watch_that_has_fired_stays_so_until_the_next_is_set(state: WatchState
         assert following is {WatchEvent.SENT: WatchState.SET, WatchEvent.CALLED: WatchState.FIRED}[event]
 
 
-# --- a place and its node --------------------------------------------------------------------------------------
+# --- a ticket and its node --------------------------------------------------------------------------------------
 
 
 class StubSession:
@@ -110,22 +110,22 @@ class StubSession:
                 return None
 
 
-def place_in(session: StubSession) -> ZooKeeperPlace:
+def place_in(session: StubSession) -> ZooKeeperTicket:
     me, ask = Holder("a", 0, "h", 1, "u", "", 0.0, None), Ask("a", "token", 30.0, "", True)
-    return ZooKeeperPlace(
+    return ZooKeeperTicket(
         ask, "/dibs/a", cast(ZooKeeperSession, session), me, RUNTIME.event(), lambda: None, RUNTIME.now() + 1
     )
 
 
-def waiting() -> tuple[ZooKeeperPlace, StubSession, StubSession]:
-    """A place whose node has moved to the short session."""
+def waiting() -> tuple[ZooKeeperTicket, StubSession, StubSession]:
+    """A ticket whose node has moved to the short session."""
     holding, short = StubSession(HOLDING), StubSession(SHORT)
-    place = place_in(holding)
-    place.short_session = cast(ZooKeeperSession, short)
-    path = f"{place.prefix}00000000001"
+    ticket = place_in(holding)
+    ticket.short_session = cast(ZooKeeperSession, short)
+    path = f"{ticket.prefix}00000000001"
     holding.nodes[path] = Node(b"", 3, SHORT, 0.0, 0.0, 0)
-    place.found(path, 3, SHORT)
-    return place, holding, short
+    ticket.found(path, 3, SHORT)
+    return ticket, holding, short
 
 
 def replies_of(*values: object) -> Replies:
@@ -136,37 +136,37 @@ def replies_of(*values: object) -> Replies:
 
 
 def test_a_node_in_the_other_session_is_looked_for_when_one_ends() -> None:
-    place, holding, _ = waiting()
-    place.lost_session()
-    assert place.is_unsure
-    run(place.find(RUNTIME.now() + 1))
-    assert (place.has_node, place.node) == (True, next(iter(holding.nodes)))
+    ticket, holding, _ = waiting()
+    ticket.lost_session()
+    assert ticket.is_unsure
+    run(ticket.find(RUNTIME.now() + 1))
+    assert (ticket.has_node, ticket.node) == (True, next(iter(holding.nodes)))
 
 
 def test_a_node_in_a_session_that_ended_is_not_found() -> None:
-    place, _, short = waiting()
-    place.note_node(NodeEvent.MOVE_SENT)
+    ticket, _, short = waiting()
+    ticket.note_node(NodeEvent.MOVE_SENT)
     short.ended.add(SHORT)
-    run(place.find(RUNTIME.now() + 1))
-    assert (place.node_state, place.node) == (NodeState.ABSENT, "")
-    assert place.is_over, "it is known in which session it was"
+    run(ticket.find(RUNTIME.now() + 1))
+    assert (ticket.node_state, ticket.node) == (NodeState.ABSENT, "")
+    assert ticket.is_over, "it is known in which session it was"
 
 
 def test_a_place_with_one_session_has_no_node_when_that_ends() -> None:
-    place = place_in(StubSession(HOLDING))
-    place.found(f"{place.prefix}0000000001", 3, HOLDING)
-    place.lost_session()
-    assert (place.node_state, place.node) == (NodeState.ABSENT, "")
+    ticket = place_in(StubSession(HOLDING))
+    ticket.found(f"{ticket.prefix}0000000001", 3, HOLDING)
+    ticket.lost_session()
+    assert (ticket.node_state, ticket.node) == (NodeState.ABSENT, "")
 
 
 def test_an_answer_that_comes_after_its_step_is_noted_by_the_next_one() -> None:
-    place = place_in(StubSession(HOLDING))
-    place.note_node(NodeEvent.CREATE_SENT)
+    ticket = place_in(StubSession(HOLDING))
+    ticket.note_node(NodeEvent.CREATE_SENT)
     replies = replies_of()
-    place.creating(replies, 0)
-    replies.set((f"{place.prefix}0000000001", Node(b"", 3, HOLDING, 0.0, 0.0, 0)))
-    assert isinstance(place.settle(), tuple)
-    assert (place.has_node, place.fence, place.settle()) == (True, 3, None)
+    ticket.creating(replies, 0)
+    replies.set((f"{ticket.prefix}0000000001", Node(b"", 3, HOLDING, 0.0, 0.0, 0)))
+    assert isinstance(ticket.settle(), tuple)
+    assert (ticket.has_node, ticket.fence, ticket.settle()) == (True, 3, None)
 
 
 @pytest.mark.parametrize(
@@ -180,26 +180,26 @@ def test_an_answer_that_comes_after_its_step_is_noted_by_the_next_one() -> None:
 def test_a_creation_without_a_node_is_unsure_only_if_nobody_knows(
     answer: StoreUnavailable, state: NodeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, replies = place_in(StubSession(HOLDING)), replies_of()
+    ticket, replies = place_in(StubSession(HOLDING)), replies_of()
     monkeypatch.setattr(Replies, "answers", lambda _: [answer])
-    place.note_node(NodeEvent.CREATE_SENT)
-    place.creating(replies, 0)
+    ticket.note_node(NodeEvent.CREATE_SENT)
+    ticket.creating(replies, 0)
     if type(answer) is StoreUnavailable:
         with pytest.raises(StoreUnavailable, match="it refuses"):
-            place.settle()
+            ticket.settle()
     else:
-        assert place.settle() is answer
-    assert place.node_state is state
+        assert ticket.settle() is answer
+    assert ticket.node_state is state
 
 
 def test_a_release_that_was_not_answered_is_remembered_when_the_owner_asks_again() -> None:
-    place = place_in(StubSession(HOLDING))
-    place.found(f"{place.prefix}0000000001", 3, HOLDING)
-    place.note_turn(TurnEvent.GRANTED)
-    place.note_turn(TurnEvent.LEFT)
-    place.note_node(NodeEvent.DELETE_SENT)
-    place.note_turn(TurnEvent.ASKED)
-    assert (place.node_state, place.holds) == (NodeState.DELETING, True)
+    ticket = place_in(StubSession(HOLDING))
+    ticket.found(f"{ticket.prefix}0000000001", 3, HOLDING)
+    ticket.note_turn(TurnEvent.GRANTED)
+    ticket.note_turn(TurnEvent.LEFT)
+    ticket.note_node(NodeEvent.DELETE_SENT)
+    ticket.note_turn(TurnEvent.ASKED)
+    assert (ticket.node_state, ticket.holds) == (NodeState.DELETING, True)
 
 
 def test_a_step_is_over_when_it_says_so_or_some_time_after_it_should_have() -> None:

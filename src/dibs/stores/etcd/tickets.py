@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class EtcdTicket(NamedTuple):
     """One attempt: it holds a lock, waits for one, or was given up and may still arrive."""
 
     name: str
@@ -23,36 +23,36 @@ class Place(NamedTuple):
     """The fence it was granted; 0 before that."""
 
 
-class Places:
+class EtcdTickets:
     """Those of one client, by their tokens."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._tickets: dict[str, EtcdTicket] = {}
 
-    def get(self, token: str) -> Place | None:
-        """The place of *token*."""
-        return self._places.get(token)
+    def get(self, token: str) -> EtcdTicket | None:
+        """The ticket of *token*."""
+        return self._tickets.get(token)
 
-    def put(self, place: Place) -> None:
+    def put(self, ticket: EtcdTicket) -> None:
         """It is there, or will be; an end that was later already stays."""
-        known = self._places.get(place.token)
-        until = place.until if known is None else max(known.until, place.until)
-        self._places[place.token] = place._replace(until=until)
+        known = self._tickets.get(ticket.token)
+        until = ticket.until if known is None else max(known.until, ticket.until)
+        self._tickets[ticket.token] = ticket._replace(until=until)
 
     def given_up(self, token: str) -> None:
         """Its key is not there, but may still come: it is deleted when its time has passed."""
-        place = self._places.get(token)
-        if place is not None:
-            self._places[token] = place._replace(fence=0)
+        ticket = self._tickets.get(token)
+        if ticket is not None:
+            self._tickets[token] = ticket._replace(fence=0)
 
     def drop(self, token: str) -> None:
         """It is gone, or not ours any more."""
-        self._places.pop(token, None)
+        self._tickets.pop(token, None)
 
-    def under(self, lease: int) -> list[Place]:
+    def under(self, lease: int) -> list[EtcdTicket]:
         """All under *lease*."""
-        return [place for place in list(self._places.values()) if place.lease == lease]
+        return [ticket for ticket in list(self._tickets.values()) if ticket.lease == lease]
 
-    def overdue(self, now: float) -> list[Place]:
+    def overdue(self, now: float) -> list[EtcdTicket]:
         """Whose time has passed."""
-        return [place for place in list(self._places.values()) if place.until <= now]
+        return [ticket for ticket in list(self._tickets.values()) if ticket.until <= now]

@@ -10,38 +10,36 @@ from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import here
 from dibs.runtime import Runtime
 from dibs.stores.etcd import requests, values
-from dibs.stores.etcd.keys import Naming
-from dibs.stores.etcd.leases import Gone, Lease, Leases
-from dibs.stores.etcd.places import Place, Places
-from dibs.stores.etcd.port.gateway import TOO_MANY, Etcd, Json, Refused, wall_clock
+from dibs.stores.etcd.keys import EtcdNaming
+from dibs.stores.etcd.leases import EtcdLease, EtcdLeaseGone, EtcdLeases
+from dibs.stores.etcd.port.gateway import TOO_MANY, Etcd, EtcdJson, EtcdRefused, wall_clock
 from dibs.stores.etcd.requests import TOGETHER, Pair
-from dibs.stores.store import Claim, settled
+from dibs.stores.etcd.tickets import EtcdTicket, EtcdTickets
+from dibs.stores.store import Claim, RenewAnswer, settled
 
 SWEEPING = 1.0
 """Seconds that the end of what nobody renews may take of another step's time."""
 
-NO_LEASE = Lease(0, 0, -math.inf, 0)
+NO_LEASE = EtcdLease(0, 0, -math.inf, 0)
 """What a key is under that somebody put anew, as etcdctl does: it would never end."""
 
-Answers = list[LossReason | StoreUnavailable | None]
-
-Renewed = Lease | LossReason | StoreUnavailable
+Renewed = EtcdLease | LossReason | StoreUnavailable
 """A lease of etcd that was renewed; or why it is gone; or why nobody knows."""
 
 
 class LeaseKeeper:
-    """The leases of etcd, and the places under them, of one client."""
+    """The leases of etcd, and the tickets under them, of one client."""
 
-    def __init__(self, etcd: Etcd, naming: Naming, runtime: Runtime) -> None:
+    def __init__(self, etcd: Etcd, naming: EtcdNaming, runtime: Runtime) -> None:
         self._etcd, self._naming, self._runtime = etcd, naming, runtime
-        self.leases = Leases(etcd, runtime, self._lease_ended)
-        self.places = Places()
+        self.leases = EtcdLeases(etcd, runtime, self._lease_ended)
+        self.tickets = EtcdTickets()
         self.tell_loss: Callable[[str, str, LossReason], None] = lambda *_: None
         self._together = TOGETHER
         self._swept_at: dict[int, float] = {}  # by the leases: which of their renewals was followed by a sweep
 
-    async def lease_for(self, ttl: float, until: float, least: float | None = None) -> Lease:
-        """The lease for locks of *ttl*, sure to last: see `Leases.fit_for`. When it was renewed, sweep under it."""
+    async def lease_for(self, ttl: float, until: float, least: float | None = None) -> EtcdLease:
+        """The lease for locks of *ttl*, sure to last: see `EtcdLeases.fit_for`. When it was renewed, sweep under it."""
         lease = await self.leases.fit_for(ttl, until - self._runtime.now(), least)
         await self._sweep(lease, until)
         return lease
@@ -49,17 +47,17 @@ class LeaseKeeper:
     async def look_after(self, leases: Iterable[int], until: float) -> None:
         """Find out which of *leases* are gone; who held by one of them is told."""
         for lease in leases:
-            with contextlib.suppress(Gone):
+            with contextlib.suppress(EtcdLeaseGone):
                 await self.leases.keep(lease, until - self._runtime.now())
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
         """Renew each lease of etcd that the claims are under, whosever it is, and then look whether the keys are there.
 
-        In this order, and under one leader: see `Lease.term`. A majority answers what a look asks.
+        In this order, and under one leader: see `EtcdLease.term`. A majority answers what a look asks.
         """
         began, longest = self._runtime.now(), max((claim.ttl for claim in claims), default=0.0)
-        places = [self.places.get(claim.token) for claim in claims]
-        under, term = {place.lease for place in places if place is not None}, 0
+        tickets = [self.tickets.get(claim.token) for claim in claims]
+        under, term = {ticket.lease for ticket in tickets if ticket is not None}, 0
         gone: dict[int, LossReason] = {}
         lost: dict[int, LossReason] = {}
         while True:
@@ -71,7 +69,7 @@ class LeaseKeeper:
             under = {pair.lease for pair in found.values() if isinstance(pair, Pair) and pair.lease}
             if all(_counts(leases.get(lease), term) for lease in under):
                 break  # else a key was handed over, or the leader has changed
-        answers: Answers = [None] * len(claims)
+        answers: list[RenewAnswer] = [None] * len(claims)
         for index, pair in found.items():
             if isinstance(pair, StoreUnavailable):
                 answers[index] = pair
@@ -80,13 +78,13 @@ class LeaseKeeper:
                 answers[index] = await self._renewal_of(claims[index], lease, pair.lease, began, until)
         doubtful: set[int] = set()
         for index, reason in lost.items():
-            place = places[index]
-            answers[index] = gone.get(place.lease, reason) if place is not None else reason  # as it was told
-            doubtful |= {place.lease} if place is not None and reason is not LossReason.EVICTED else set()
+            ticket = tickets[index]
+            answers[index] = gone.get(ticket.lease, reason) if ticket is not None else reason  # as it was told
+            doubtful |= {ticket.lease} if ticket is not None and reason is not LossReason.EVICTED else set()
         with contextlib.suppress(StoreUnavailable):  # is it their lease that is gone? Then others are to be told too
             await self.look_after(doubtful - gone.keys(), until)
         for lease in leases.values():
-            if isinstance(lease, Lease):
+            if isinstance(lease, EtcdLease):
                 await self._sweep(lease, until)
         return settled(answers)
 
@@ -112,44 +110,44 @@ class LeaseKeeper:
         lease = await self.leases.own(claim.ttl, until - self._runtime.now())
         try:
             moved = await self.move(claim, lease.id, until)
-        except Refused:
+        except EtcdRefused:
             await self.leases.end_own(lease.id, until - self._runtime.now())
             raise
-        self.places.drop(claim.token)
+        self.tickets.drop(claim.token)
         if not moved.get("succeeded"):
             await self.leases.end_own(lease.id, until - self._runtime.now())
 
-    async def move(self, claim: Claim, lease: int, until: float, value: str = "") -> Json:
+    async def move(self, claim: Claim, lease: int, until: float, value: str = "") -> EtcdJson:
         """Put the key of a grant under *lease*, if it is still there; the next renewal says so if it is not."""
         key = self._naming.key(claim.name, claim.token)
         step = requests.txn([requests.created_at(key, claim.fence)], [requests.move(key, lease, value)], [])
         return await self.call(step, until, claim.token)
 
-    def hold(self, claim: Claim, lease: Lease) -> None:
+    def hold(self, claim: Claim, lease: EtcdLease) -> None:
         """From now on *claim* holds, for its ttl, under *lease*."""
         key, until = self._naming.key(claim.name, claim.token), self._runtime.now() + claim.ttl
-        self.places.put(Place(claim.name, claim.token, key, lease.id, until, claim.fence))
+        self.tickets.put(EtcdTicket(claim.name, claim.token, key, lease.id, until, claim.fence))
 
     def gone(self, token: str) -> None:
         """The key of *token* is not there. What was sent and not answered may still put it there."""
         if self._etcd.unanswered(token):
-            self.places.given_up(token)
+            self.tickets.given_up(token)
         else:
-            self.places.drop(token)
+            self.tickets.drop(token)
 
-    async def read(self, steps: Sequence[Json], until: float) -> list[list[Pair]]:
+    async def read(self, steps: Sequence[EtcdJson], until: float) -> list[list[Pair]]:
         """Read in one transaction; what each step has found."""
         answer = await self.call(requests.txn([], steps, []), until)
-        return [requests.read(answer, place) for place in range(len(steps))]
+        return [requests.read(answer, ticket) for ticket in range(len(steps))]
 
-    async def call(self, txn: Json, until: float, ordering_key: str = "") -> Json:
+    async def call(self, txn: EtcdJson, until: float, ordering_key: str = "") -> EtcdJson:
         """Do a transaction."""
         return await self._etcd.call("kv/txn", txn, until - self._runtime.now(), ordering_key)
 
     def forked(self) -> None:
         """Leases and keys are the parent's."""
         self.leases.forked()
-        self.places, self._swept_at = Places(), {}
+        self.tickets, self._swept_at = EtcdTickets(), {}
 
     # --- renewals ------------------------------------------------------------------------------------------
 
@@ -160,7 +158,7 @@ class LeaseKeeper:
             return known
         try:
             return await self.leases.keep(lease_id, until - now)
-        except Gone as gone:
+        except EtcdLeaseGone as gone:
             return gone.reason
         except StoreUnavailable as error:
             return error
@@ -181,34 +179,32 @@ class LeaseKeeper:
                 found |= {} if self._takes_fewer(error) else dict.fromkeys(some, error)
                 continue
             term = term or requests.term(answer)
-            for place, index in enumerate(some):
-                there, pairs = requests.looked(answer, place)
+            for number, index in enumerate(some):
+                there, pairs = requests.looked(answer, number)
                 found[index] = pairs[0] if there else self._lost(claims[index], pairs[0].value if pairs else "")
         return found, term
 
     def _takes_fewer(self, error: StoreUnavailable) -> bool:
         """Whether these servers take only smaller transactions than usual; ours are smaller from now on."""
-        fewer = isinstance(error, Refused) and TOO_MANY in error.problem and self._together > 1
+        fewer = isinstance(error, EtcdRefused) and TOO_MANY in error.problem and self._together > 1
         self._together //= 2 if fewer else 1
         return fewer
 
-    def _look_at(self, claim: Claim) -> Json:
+    def _look_at(self, claim: Claim) -> EtcdJson:
         naming, (name, token, fence) = self._naming, claim[:3]
         return requests.look(naming.key(name, token), fence, naming.evicted(name, token))
 
     def _lost(self, claim: Claim, broken: str) -> LossReason:
         """The key of *claim* is not there: somebody broke the lock, as *broken* says, or took the key away."""
-        reason, place = values.why_not(broken, claim.token), self.places.get(claim.token)
-        if place is not None and place.fence == claim.fence:
+        reason, ticket = values.why_not(broken, claim.token), self.tickets.get(claim.token)
+        if ticket is not None and ticket.fence == claim.fence:
             self.gone(claim.token)
             self.tell_loss(claim.name, claim.token, reason)
         return reason
 
-    async def _renewal_of(
-        self, claim: Claim, lease: Renewed, under: int, began: float, until: float
-    ) -> LossReason | StoreUnavailable | None:
+    async def _renewal_of(self, claim: Claim, lease: Renewed, under: int, began: float, until: float) -> RenewAnswer:
         """What becomes of *claim* under *lease*: it goes under another if that is too short for it."""
-        if not isinstance(lease, Lease):
+        if not isinstance(lease, EtcdLease):
             return lease
         if not lease.lasts(began, claim.ttl):
             try:
@@ -231,8 +227,8 @@ class LeaseKeeper:
 
     # --- the end of what nobody renews ---------------------------------------------------------------------
 
-    async def _sweep(self, lease: Lease, until: float) -> None:
-        """Delete the keys of places whose time has passed: *lease* was renewed, so those under it would stay."""
+    async def _sweep(self, lease: EtcdLease, until: float) -> None:
+        """Delete the keys of tickets whose time has passed: *lease* was renewed, so those under it would stay."""
         if self._swept_at.get(lease.id) == lease.kept_at or self.leases.known(lease.id) is None:
             return  # done; or the lease is another client's, whose business it is
         now = self._runtime.now()
@@ -240,30 +236,30 @@ class LeaseKeeper:
         self._swept_at = {known: at for known, at in self._swept_at.items() if known in ours}
         self._swept_at[lease.id] = lease.kept_at
         try:
-            overdue = self.places.overdue(now)
+            overdue = self.tickets.overdue(now)
             for start in range(0, len(overdue), self._together):
                 await self._end(overdue[start : start + self._together], ours, min(until, now + SWEEPING))
         except StoreUnavailable as error:
             self._takes_fewer(error)  # the rest is for after the next renewal of the lease
 
-    async def _end(self, places: Sequence[Place], ours: Container[int], until: float) -> None:
+    async def _end(self, tickets: Sequence[EtcdTicket], ours: Container[int], until: float) -> None:
         """Delete those that are still under a lease of ours: another process may have taken them over."""
-        read = await self.read([requests.get(place.key, keys_only=True) for place in places], until)
+        read = await self.read([requests.get(ticket.key, keys_only=True) for ticket in tickets], until)
         ends = [requests.end(pairs[0]) for pairs in read if pairs and (pairs[0].lease in ours or not pairs[0].lease)]
         if ends:
             await self.call(requests.txn([], ends, []), until)
-        for place in places:
-            self.places.drop(place.token)
-            self._etcd.forget(place.token)
+        for ticket in tickets:
+            self.tickets.drop(ticket.token)
+            self._etcd.forget(ticket.token)
 
     def _lease_ended(self, lease: int, reason: LossReason) -> None:
         """etcd has it no more, and none of the keys under it: tell at once whoever holds by one of them."""
-        for place in self.places.under(lease):
-            self.places.drop(place.token)
-            if place.fence:
-                self.tell_loss(place.name, place.token, reason)
+        for ticket in self.tickets.under(lease):
+            self.tickets.drop(ticket.token)
+            if ticket.fence:
+                self.tell_loss(ticket.name, ticket.token, reason)
 
 
 def _counts(lease: Renewed | None, term: int) -> bool:
     """Whether what is known of a lease is what the leader of *term* knows."""
-    return lease is not None and (not isinstance(lease, Lease) or lease.term == term)
+    return lease is not None and (not isinstance(lease, EtcdLease) or lease.term == term)

@@ -17,8 +17,8 @@ from dibs.stores.zookeeper.progress import PlaceProgress
 from dibs.stores.zookeeper.states import NodeEvent, WatchEvent
 
 
-class ZooKeeperPlace(PlaceProgress):
-    """A place in the queue of a lock. The first in the queue has the lock, or the share of it that it asked for."""
+class ZooKeeperTicket(PlaceProgress):
+    """A ticket in the queue of a lock. The first in the queue has the lock, or the share of it that it asked for."""
 
     def __init__(
         self,
