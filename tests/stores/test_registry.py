@@ -51,7 +51,7 @@ def test_a_store_made_elsewhere_is_found_by_its_entry_point() -> None:
 
 
 def test_an_unknown_scheme_is_told_what_there_is() -> None:
-    with pytest.raises(Misuse, match="no store is known for the URL scheme 'nosuch'; there is memory:"):
+    with pytest.raises(Misuse, match="no store is known for the URL scheme 'nosuch'; known schemes: memory:"):
         open_store("nosuch://host", "default", ThreadRuntime())
 
 

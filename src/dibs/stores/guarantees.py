@@ -9,37 +9,37 @@ from typing import NamedTuple
 
 
 class Effect(StrEnum):
-    """What an event does to a lock that is held."""
+    """The effect of an event on a lock that is held."""
 
     KEPT = "kept"
-    """The holder keeps the lock; nobody else gets it."""
+    """The holder keeps the lock; no other client gets it."""
     FREED = "freed"
-    """The lock goes on to the next; the former holder is gone or has been told in time."""
+    """The lock goes to the next client; the former holder is gone, or was told in time."""
     FENCED = "fenced"
-    """Two may believe they hold it for a while; the fence orders them, and a guard refuses the older."""
+    """Two clients may believe for a while that they hold it; the fence orders them, and a guard refuses the older."""
     CANNOT_HAPPEN = "cannot happen"
     """The store has no such part."""
 
 
 class Ability(StrEnum):
-    """What most stores can do. One that cannot declares it, and `dibs.testing.contract` leaves those tests out."""
+    """What most stores can do. A store that cannot declares it, and `dibs.testing.contract` leaves out its tests."""
 
     EXPIRY = "expiry"
     """A lease ends after its ttl, whatever became of its holder."""
     PUNCTUAL = "punctual end"
-    """A lease that nobody renews ends at the end of its ttl, not some seconds later."""
+    """A lease that is not renewed ends at the end of its ttl, not some seconds later."""
     MEMORY = "memory"
     """The last fence of a name can be seen after its grant is over."""
     HANDOVER = "hand-over"
     """A lease can be detached here and resumed by another process."""
     ORDER = "order"
-    """Who came first is served first, and nobody barges past who waits."""
+    """First come, first served; newcomers never overtake waiters."""
     RECORDS = "records"
     """A holder can leave a record, in one step with the end of its lease, and an ask can be answered with it."""
     SHARED = "shared lock"
-    """Several may hold one name together, and nobody else meanwhile."""
+    """Several clients may hold one name together; an exclusive holder shares it with none."""
     SEMAPHORE = "semaphore"
-    """A name has so many slots, and each holder takes some of them."""
+    """A name has a number of slots, and each holder takes some of them."""
 
 
 class Promise(NamedTuple):
@@ -67,17 +67,17 @@ class Guarantees(NamedTuple):
 
     name: str
     good_for: str
-    """In one sentence, when to take this store."""
+    """When to take this store, in one sentence."""
     fence: str
-    """Where its fence comes from and what could make it fall."""
+    """Where its fence comes from, and what could make it fall."""
     wake: str
-    """How a waiter learns that it is its turn."""
+    """How a waiter learns that it has its turn."""
     order: str
-    """Who is next."""
+    """Which waiter is next."""
     freed: str
     """When the lock is free again after its holder died."""
     waiter_crash: Bound
-    """For how long a killed waiter, once it is its turn, holds up the waiters behind it."""
+    """For how long a killed waiter, once it has its turn, holds up the waiters behind it."""
     client_pause: Promise
     client_crash: Promise
     server_restart: Promise

@@ -1,9 +1,9 @@
-"""What a store adds that keeps records: what a holder leaves under a name for later holders.
+"""What a store can do beyond locks if it keeps records: data that a holder leaves under a name for later holders.
 
-Two rules more than those of `dibs.stores.store`, which `dibs.testing.contract` checks as well:
+Two rules are added to those of `dibs.stores.store`, and `dibs.testing.contract` checks them as well:
 
 - Only the holder of a name writes its record: token and fence are compared in the step that writes.
-- Whether there is a record is decided in the step that grants, so a name is never granted beside a record.
+- The step that grants looks for the record itself, so a name is never granted beside a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dibs.stores.guarantees import Ability
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 LONGEST_RECORD = 256 * 1024
-"""Bytes that a record may have: a store of locks is no place for files."""
+"""The most bytes that a record may have: a store of locks is no place for files."""
 
 
 class RecordStore(Store):
@@ -40,7 +40,7 @@ class RecordStore(Store):
         """Do what `remember` and `release` do, in one step. What it wrote is there when it returns, and stays."""
 
     async def finish_on(self, conn: Session, claim: Claim, data: bytes, keep: float) -> LossReason | None:
-        """Do what `finish` does in the transaction that *conn* is in, a connection of the caller's to our database."""
+        """Do what `finish` does, in the transaction of *conn*, a connection of the caller to the store's database."""
         raise NotSupported(
             f"the store {self.guarantees.name} is not in the database of your connection, so nothing can be committed "
             "with it; take postgresql:// or sqlite:///path, in the same database as the data"
@@ -48,7 +48,7 @@ class RecordStore(Store):
 
     @abstractmethod
     async def record(self, name: str, within: float) -> Record | None:
-        """The record of *name*."""
+        """The record of *name*; None if it has none."""
 
     @abstractmethod
     async def records(self, prefix: str, most: int, within: float) -> list[Record]:
@@ -56,11 +56,11 @@ class RecordStore(Store):
 
     @abstractmethod
     async def forget(self, name: str, fence: int, within: float) -> bool:
-        """Remove the record that was written under *fence*, if it is the one there; tell whether it was."""
+        """Remove the record of *name* if it was written under *fence*; tell whether it was."""
 
     @abstractmethod
     async def time(self, name: str, within: float) -> float:
-        """The unix time at the place where *name* is kept: records are timestamped by the store's clock."""
+        """The unix time by the clock of the server that keeps *name*: it timestamps the records."""
 
 
 def record_store(store: Store) -> RecordStore:
@@ -74,5 +74,5 @@ def record_store(store: Store) -> RecordStore:
 
 
 def latest(records: Iterable[Record], most: int) -> list[Record]:
-    """The *most* of them that were written last, the last first."""
+    """The *most* latest records, the latest first."""
     return sorted(records, key=lambda record: (record.at, record.fence), reverse=True)[:most]

@@ -93,10 +93,10 @@ def _third_party(scheme: str) -> Opener:
     for entry in entry_points(group="dibs.stores", name=scheme):
         return cast(Opener, entry.load())
     if not re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme):  # a part of a password, perhaps: it is not repeated
-        raise Misuse(f"no store is known for the URL scheme; there is {_known()}")
+        raise Misuse(f"no store is known for the URL scheme; known schemes: {_known()}")
     near = get_close_matches(scheme, BUILT_IN, 1)
     advice = f", did you mean {near[0]}:?" if near else ""
-    raise Misuse(f"no store is known for the URL scheme {scheme!r}{advice}; there is {_known()}")
+    raise Misuse(f"no store is known for the URL scheme {scheme!r}{advice}; known schemes: {_known()}")
 
 
 def _known() -> str:

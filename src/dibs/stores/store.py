@@ -13,16 +13,16 @@ The rules that the core relies on, and `dibs.testing.contract` checks:
   client cannot know how long ago its token was granted.)
 - `renew` and `release` compare the token inside the store and never create or revive anything. Where an ask can be
   carried out long after it was sent, `renew` compares the fence too: the token may have been granted anew by then.
-- `renew` never shortens what anybody was promised: a lease that was handed over is kept by two, and each counts on
-  what it was told. But no promise about a grant goes farther than `Claim.longest` from its request; where the clock
-  of the store can be set back, `renew` moves an end that is farther away than that to there.
-- A token that `dibs.share.share_of` understands asks for a part of the name, and is granted beside others as long as
-  their parts fit; `grant` raises `Misuse` if those have parts of another size. A store that declares that it cannot is
-  never asked for one.
+- `renew` never shortens what any client was promised: a lease that was handed over is kept by two clients, and each
+  counts on its last answer. But no promise about a grant goes farther than `Claim.longest` from its request; where the
+  clock of the store can be set back, `renew` brings an end that is farther away back to that.
+- A token that `dibs.share.share_of` understands asks for a share of the name, and is granted beside others if their
+  shares fit; `grant` raises `Misuse` if those are of another size. A store that declares that it cannot do this is
+  never asked for a share.
 - Times are the store's own; *ttl* is a length, never a moment.
 - An ask that was cancelled, or was not answered, may still be carried out, also after the end of its connection: the
   kernel goes on sending, and a proxy may have it. The core then calls `release` with the same token, and the store
-  sees to it that the ask takes nothing afterwards: it carries the release out behind it, or leaves a mark for the
+  makes sure that the ask takes nothing afterwards: it carries out the release after the ask, or leaves a mark for the
   token that ends by itself (`dibs.stores.doubt`).
 """
 
@@ -51,7 +51,7 @@ class Ask(NamedTuple):
 
     @property
     def share(self) -> Share | None:
-        """What of the name is asked for; None if it is the whole name."""
+        """The share of the name that is asked for; None if it is the whole name."""
         return share_of(self.token)
 
 
@@ -64,11 +64,11 @@ class Grant(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """No: somebody else holds it, or is next in line."""
+    """No: another client holds the lock, or is next in the queue."""
 
     holder: Holder | None
     retry_in: float
-    """After so many seconds it may be free even if no hint comes: the holder's remaining ttl."""
+    """Seconds after which it may be free even if no hint comes: the remaining ttl of the holder."""
     why: str = ""
     """What keeps it closed when nobody holds it, as part of a sentence."""
     stuck: str = ""
@@ -87,14 +87,14 @@ class Claim(NamedTuple):
 
     @property
     def share(self) -> Share | None:
-        """What of the name was granted; None if it is the whole name."""
+        """The share of the name that was granted; None if it is the whole name."""
         return share_of(self.token)
 
 
 class PartlyRenewed(StoreUnavailable):
-    """Some of the claims were answered and some could not be asked for: one node of a cluster is down.
+    """Some claims were answered and some could not be asked for: for example, one node of a cluster is down.
 
-    *answers* are those of `Store.renew`, with an error in the place of each that is missing.
+    *answers* is what `Store.renew` would return, with an error in place of each answer that is missing.
     """
 
     def __init__(self, store: str, problem: str, answers: Sequence[LossReason | StoreUnavailable | None]) -> None:
@@ -110,9 +110,10 @@ RenewAnswer = LossReason | StoreUnavailable | None
 
 
 def settled(answers: Sequence[RenewAnswer]) -> list[LossReason | None]:
-    """What `Store.renew` makes of the *answers* for each claim: them; or the error, if none came; or both.
+    """What `Store.renew` makes of the *answers* for the claims: it returns them, if there is no error among them.
 
-    An answer that is not known counts for more than one that certainly was not given.
+    Otherwise it raises the worst error, or `PartlyRenewed` with all of them if some claims were answered. An error that
+    leaves the outcome unknown is worse than one that says that nothing happened.
     """
     errors = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
     if not errors:
@@ -138,20 +139,20 @@ class Store(ABC):
 
     @abstractmethod
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
-        """Give the lock to *ask* if it is free and *ask* is next, else say who has it."""
+        """Give the lock to *ask* if it is free and *ask* is next; if not, say who has it."""
 
     @abstractmethod
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """Extend every claim that still holds by its ttl from now; answer `None` for it, or why it does not.
 
-        Raises `PartlyRenewed` if only some could be asked for, so that the others do not share their fate.
+        Raises `PartlyRenewed` if only some could be asked for: the answers to the others still count.
         """
 
     @abstractmethod
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
-        """Give back whatever *token* has, a grant or a ticket, and wake the next in line.
+        """Give back what *token* has, a grant or a ticket, and wake the next waiter.
 
-        Returns `None` if the token held the lock until now, else why it did not.
+        Returns `None` if the token held the lock until now, or why it did not.
         """
 
     @abstractmethod
@@ -160,7 +161,7 @@ class Store(ABC):
 
     @abstractmethod
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
-        """Break the grant with *fence*, if it is the one that holds; tell whether it was."""
+        """End the grant with *fence*, if it is the one that holds; tell whether it was."""
 
     @abstractmethod
     async def holders(self, prefix: str, within: float) -> list[Holder]:
@@ -168,17 +169,17 @@ class Store(ABC):
 
     @abstractmethod
     async def show(self, name: str, within: float) -> LockState:
-        """Tell all the store knows of *name*."""
+        """Tell everything that the store knows of *name*."""
 
     def queue_at_once(self, name: str) -> bool:
         """Whether the first ask for *name* should take a ticket: the last one had to, and a ticket costs no request."""
         return False
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
-        """From now on this process is the holder: it is shown as such, and its death may free the lock."""
+        """Make this process the holder: it is shown as such from now on, and its death may free the lock."""
 
     async def detach(self, claim: Claim, within: float) -> None:
-        """From now on only the ttl bounds the lease: this process may end and leave it to another."""
+        """Let only the ttl bound the lease from now on: this process may end and leave it to another."""
 
     def compare(self, claim: Claim) -> object:
         """A condition that this grant holds, for the caller's own transaction in the same store. It costs no I/O."""
@@ -196,8 +197,8 @@ class Store(ABC):
     async def close(self) -> None:
         """Close the connections, and let every call of `wait` return.
 
-        No step is called afterwards. But one that was under way for too long may end then, and open what it needs: so
-        this is called once more after that.
+        No step is called afterwards. But a step that took too long may end later, and open connections again: so this
+        is called once more after that.
         """
 
     def inheritable(self) -> tuple[int, ...]:

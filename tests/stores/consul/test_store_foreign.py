@@ -40,7 +40,7 @@ def test_a_session_without_a_ttl_is_shown_with_how_to_end_it_and_a_wait_for_it_i
             client.lock("job").acquire(timeout=0.3)
         assert [record.getMessage() for record in caplog.records if "may not end" in record.getMessage()]
         [holder] = client.holders()
-        assert "dibs break" in holder.note
+        assert "dibs evict" in holder.note
         assert client.show("job").holder is not None
         assert client.evict("job", fence=holder.fence)
         assert client.lock("job").acquire(timeout=5).fence > holder.fence

@@ -36,11 +36,11 @@ class TestForeign(EtcdKind):
         claim = await world.crashed("a", 30)
         etcd_server.call("kv/put", key=f"dibs/locks/default/a/{claim.token}", value="by hand")
         client = world.client()
-        with caplog.at_level(logging.WARNING, "dibs"), pytest.raises(NotAcquired, match="dibs break"):
+        with caplog.at_level(logging.WARNING, "dibs"), pytest.raises(NotAcquired, match="dibs evict"):
             await client.lock("a").acquire(timeout=0.3)
         assert [record.getMessage() for record in caplog.records if "may not end" in record.getMessage()]
         [holder] = await client.holders()
-        assert "dibs break" in holder.note
+        assert "dibs evict" in holder.note
         assert await client.evict("a", fence=holder.fence)
         assert (await client.lock("a").acquire(timeout=STEP)).fence > claim.fence
 

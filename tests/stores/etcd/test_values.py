@@ -38,7 +38,7 @@ def test_facts_of_the_wrong_kind_do_no_harm() -> None:
 
 def test_a_key_without_a_lease_is_told_to_have_no_end_and_how_it_is_removed() -> None:
     for value in (values.facts(WHO, 12.5), base64("x")):
-        assert values.holder("a", 9, pair(value, lease=0), None).note.endswith("remove it with dibs break")
+        assert values.holder("a", 9, pair(value, lease=0), None).note.endswith("remove it with dibs evict")
 
 
 def pair(value: str, lease: int = 7) -> Pair:

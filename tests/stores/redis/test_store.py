@@ -138,7 +138,7 @@ class TestOtherPrograms(RedisKind):
         found = {holder.name: holder for holder in await world.store.holders("", STEP)}
         names = {"foreign", "junk", "late", "list", "other", "part", "stuck", "wrong kind of parts"}
         assert found.keys() == names
-        for name, remedy in (("stuck", "dibs break"), ("foreign", f"delete the key {KEY % 'foreign'!r}")):
+        for name, remedy in (("stuck", "dibs evict"), ("foreign", f"delete the key {KEY % 'foreign'!r}")):
             shown = (await world.store.show(name, STEP)).holder
             assert shown is not None
             for holder in (shown, found[name]):

@@ -1,6 +1,6 @@
 """Requests to a store behind HTTP that has several servers: the next one is asked when one cannot answer.
 
-Whichever server answered last is asked first. Every request has one budget for all that it needs: names, connections,
+The server that answered last is asked first. Every request has one budget for all that it needs: names, connections,
 TLS, a second server. What could not be sent is `StoreUnavailable`; what was sent and not answered `OutcomeUnknown`.
 """
 
@@ -20,18 +20,18 @@ PATIENCE = 1.0
 """Seconds that one server may take, at most, when there are others to ask."""
 
 MOST_LEFT = 256
-"""Connections that are kept for what was asked on them by somebody who left."""
+"""Connections that are kept for the answer to a caller that was cancelled."""
 
 
 class Left(NamedTuple):
-    """A connection whose answer is still to come, since somebody was cancelled while waiting for it."""
+    """A connection whose answer is still to come, since its caller was cancelled while waiting for it."""
 
     server: HttpServer
     wire: Wire
 
 
 class Http:
-    """The servers of one store, in the colour of the runtime."""
+    """The servers of one store, reached by the kind of I/O that the runtime has."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Http:
         runtime: Runtime,
         cannot_serve: Callable[[HttpAnswer], StoreUnavailable | None] = lambda _: None,
     ) -> None:
-        """*cannot_serve* says what keeps a server that answered from serving anybody, such as having no leader.
+        """*cannot_serve* says what keeps a server that answered from serving any client, such as having no leader.
 
-        `OutcomeUnknown` if it may have done all the same what it was asked; None if it can serve.
+        It returns `OutcomeUnknown` if the server may have done all the same what it was asked; None if it can serve.
         """
         dial = _dial(source, runtime)
         self._shown, self._now, self._cannot_serve = str(source), runtime.now, cannot_serve
@@ -54,9 +54,9 @@ class Http:
     ) -> HttpAnswer:
         """Ask, and return the answer, whatever its status.
 
-        *again* says that to carry it out twice is the same as once: then it is sent again, to the next server, when
-        the first does not answer. Requests with one *ordering_key* are carried out in the order in which
-        they were sent, even if the caller that sent the first was cancelled and left.
+        *again* says that to carry it out twice is the same as once: then it is sent to the next server too when the
+        first does not answer. Requests with one *ordering_key* are carried out in the order in which they were sent,
+        even if the caller of an earlier one was cancelled.
         """
         until = self._now() + within
         ready = await self._finished(ordering_key, until)
@@ -86,7 +86,7 @@ class Http:
         return ordering_key in self._unanswered
 
     def forget(self, ordering_key: str) -> None:
-        """Drop what is known of *ordering_key*: its last request was sent."""
+        """Forget *ordering_key*: its last request was sent."""
         self._unanswered.discard(ordering_key)
 
     async def stream(self, request: HttpRequest, within: float) -> Stream:
@@ -132,7 +132,7 @@ class Http:
         except Exception:
             wire.close()
             raise
-        except BaseException:  # cancelled: it will be carried out, and what comes next waits for its answer
+        except BaseException:  # cancelled: the server carries it out, and the next request waits for its answer
             self._leave(ordering_key, Left(server, wire))
             raise
         server.keep(wire)
@@ -177,14 +177,14 @@ class Http:
             raise
         return Stream(server.name, wire, self._now)
 
-    # --- all of them ---------------------------------------------------------------------------------------
+    # --- all servers ---------------------------------------------------------------------------------------
 
     def _servers_to_try(self) -> list[HttpServer]:
-        """All, in order; a single one twice: it may have closed the connection in the moment in which we asked."""
+        """All servers, in order; a single one twice: it may have closed the connection just as we asked."""
         return self._servers * 2 if len(self._servers) == 1 else self._servers
 
     def _share(self, until: float) -> float:
-        """Until when a server may be asked when there are others."""
+        """Until when a server may take its time if there are others to ask."""
         now = self._now()
         return min(now + PATIENCE, (now + until) / 2)
 
@@ -203,9 +203,8 @@ class Http:
 
 
 def _dial(source: HttpSource, runtime: Runtime) -> Dial:
-    if (
-        runtime.driver is Driver.BLOCKING
-    ):  # asyncio costs 40 ms at start, which is too much for a command that takes a lock
+    if runtime.driver is Driver.BLOCKING:
+        # Not before it is needed: asyncio costs 40 ms at start, which is too much for a command that takes a lock.
         from dibs.ports.http.wire_blocking import BlockingDial  # noqa: PLC0415
 
         return BlockingDial(source.tls, runtime.now)
@@ -215,7 +214,7 @@ def _dial(source: HttpSource, runtime: Runtime) -> Dial:
 
 
 def _is_open(errors: Mapping[str, StoreUnavailable]) -> bool:
-    """Whether a server was asked that did not answer."""
+    """Whether one of the servers was asked and did not answer."""
     return any(isinstance(error, OutcomeUnknown) for error in errors.values())
 
 

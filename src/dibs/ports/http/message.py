@@ -25,7 +25,7 @@ MOST_HEADERS = 128 * 1024
 
 
 class HttpRequest(NamedTuple):
-    """What is asked."""
+    """One request to a server."""
 
     method: str
     target: str
@@ -33,7 +33,7 @@ class HttpRequest(NamedTuple):
     body: bytes = b""
     headers: HttpHeaders = ()
     held: float = 0.0
-    """Seconds for which it asks the server to hold the answer back."""
+    """Seconds for which the server is asked to hold the answer back."""
 
 
 class HttpAnswer(NamedTuple):
@@ -43,9 +43,9 @@ class HttpAnswer(NamedTuple):
     raw_headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     server: str
-    """Who answered, for messages."""
+    """The name of the server, for messages."""
     repeated: bool = False
-    """Whether it is the answer to a request that was sent before, and not answered: it may have been done twice."""
+    """Whether the request had been sent before and not been answered: it may have been carried out twice."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -61,7 +61,7 @@ class HttpAnswer(NamedTuple):
 
 
 def target(path: str, params: Mapping[str, str | None] | None = None) -> str:
-    """A path and its query, quoted; a parameter that is None stands there by its name alone."""
+    """A path and its query, quoted; of a parameter that is None, the query has only the name."""
     query = "&".join(quote(n, safe="") if v is None else urlencode({n: v}) for n, v in (params or {}).items())
     return quote(path) + ("?" + query if query else "")
 
@@ -98,7 +98,7 @@ class Conversation:
         self._state.receive_data(data)
 
     def head(self) -> int | None:
-        """The status of the answer; None while it is still to come. Raises `ValueError` for what is no answer."""
+        """The status of the answer; None while it is still to come. Raises `ValueError` if it is not HTTP."""
         while self._head is None:
             event = self._next()
             if event is h11.NEED_DATA:
@@ -115,7 +115,7 @@ class Conversation:
         return None if event is h11.NEED_DATA else b""
 
     def answer(self) -> HttpAnswer | None:
-        """The whole answer; None while there is more to come. Raises `ValueError` for what is no answer."""
+        """The whole answer; None while there is more to come. Raises `ValueError` if it is not HTTP."""
         if self.head() is None:
             return None
         while piece := self.piece():
@@ -144,6 +144,6 @@ _END = h11.EndOfMessage()
 
 @lru_cache(maxsize=512)
 def _head(method: str, where: str, host: str, headers: HttpHeaders, length: int) -> h11.Request:
-    """The head of a request: h11 checks it with care, and most requests of a store have one that was sent before."""
+    """The head of a request, kept for the next ones: h11 takes its time to check it, and most heads are the same."""
     own = [("Host", host), ("Accept", "application/json"), ("Content-Length", str(length)), *headers]
     return h11.Request(method=method, target=where, headers=own)

@@ -1,4 +1,4 @@
-"""One server as requests see it: connections that are kept, one for each request that is under way."""
+"""One server and its connections: one for each request that is under way, kept for the next."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dibs.ports.http.source import Endpoint
 from dibs.ports.http.wire import Clock, Dial, Wire
 
 MOST_IDLE = 64
-"""Connections that are kept when nobody uses them."""
+"""Connections that are kept while they are not in use."""
 
 
 class HttpServer:
-    """One endpoint and its connections; the one that was used last is used first."""
+    """One endpoint and its connections; the connection used last is used first."""
 
     def __init__(self, endpoint: Endpoint, dial: Dial, now: Clock) -> None:
         self.name = str(endpoint)
@@ -23,13 +23,13 @@ class HttpServer:
         self._closed = False
 
     async def wire(self, until: float) -> Wire:
-        """A connection for one request: `StoreUnavailable` if there is none at the moment *until*."""
+        """A connection for one request; `StoreUnavailable` if there is none by the moment *until*."""
         while self._idle:
             try:
                 wire = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            # Found out now it costs a µs; found out by asking, nobody could say what became of the request.
+            # To find that out here costs a µs. Found out by asking, nobody could say what became of the request.
             if not wire.is_stale():
                 return wire
             wire.close()
@@ -47,7 +47,7 @@ class HttpServer:
             raise OutcomeUnknown(self.name, problem(exc)) from exc
 
     async def finish(self, wire: Wire, until: float) -> bool:
-        """Wait for the answer to what somebody asked who has left; tell whether it came."""
+        """Wait for the answer to a request whose caller was cancelled; tell whether it came."""
         try:
             await self._rest(wire, until)
         except (OSError, ValueError):
@@ -55,14 +55,14 @@ class HttpServer:
         return wire.conversation.reusable
 
     def keep(self, wire: Wire) -> None:
-        """*wire* is not used any more."""
+        """Keep *wire* for the next request, or close it if it cannot be used again."""
         if wire.conversation.reusable and len(self._idle) < MOST_IDLE and not self._closed:
             self._idle.append(wire)
         else:
             wire.close()
 
     def close(self) -> None:
-        """Close the connections; one that is in use is closed after that use."""
+        """Close the connections; one in use is closed when its request is done."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -88,7 +88,7 @@ class Stream:
         self._begun, self._lines = b"", list[bytes]()
 
     async def line(self, within: float) -> bytes | None:
-        """The next line; None if none came within so many seconds. `StoreUnavailable` when the answer has ended."""
+        """The next line; None if none came *within* seconds. `StoreUnavailable` when the answer has ended."""
         until = self._now() + within
         try:
             while not self._lines:
@@ -106,7 +106,7 @@ class Stream:
         return self._lines.pop(0)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Close the connection: nothing more of the answer is read."""
         self._wire.close()
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Stream:
 
 
 def problem(exc: BaseException) -> str:
-    """What *exc* says, in words."""
+    """The text of *exc*, for a message."""
     if isinstance(exc, TimeoutError):
         return "no answer in time"
     return str(exc) or type(exc).__name__

@@ -9,11 +9,11 @@ from dibs.errors import Misuse
 from dibs.ports.url import read
 
 TLS_OPTIONS = {"verify", "ca", "cert", "key"}
-"""Options in the query of a URL that say how TLS is done."""
+"""The options for TLS in the query of a URL."""
 
 
 class Endpoint(NamedTuple):
-    """One server."""
+    """Host and port of one server."""
 
     host: str
     port: int
@@ -23,10 +23,10 @@ class Endpoint(NamedTuple):
 
 
 class Tls(NamedTuple):
-    """How TLS is done: files are paths of PEM files, an empty one is what the system has, or none."""
+    """The options for TLS. Files are paths of PEM files; an empty path stands for what the system has, or for none."""
 
     verify: bool = True
-    """Whether the server has to prove who it is."""
+    """Whether the certificate of the server is checked."""
     ca: str = ""
     cert: str = ""
     key: str = ""

@@ -1,4 +1,4 @@
-"""One connection to a server, in either colour: it sends, it hears, and it says when the server has closed it."""
+"""One connection to a server, blocking or async: it sends, hears, and tells whether the server has closed it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Wire(Protocol):
     conversation: Conversation
 
     async def send(self, data: bytes, until: float) -> None:
-        """Send *data*; `TimeoutError` if it is not on its way at the moment *until*, else `OSError`."""
+        """Send *data*; `TimeoutError` if it is not on its way by the moment *until*, `OSError` if it cannot be sent."""
 
     async def hear(self, until: float) -> None:
         """Feed the conversation with what comes next; `TimeoutError` at the moment *until*, `OSError` at the end."""
 
     def is_stale(self) -> bool:
-        """Whether there is news although nothing was asked: the server closed the connection."""
+        """Whether the server closed the connection, or sent something although nothing was asked."""
 
     def close(self) -> None:
-        """Close it; whoever hears just now is told."""
+        """Close the connection; a call of `hear` in another thread or task raises."""
 
     def forked(self) -> None:
-        """Forget it, in a forked child, without a word to the server."""
+        """Forget the connection in a forked child, and send nothing: it is the parent's."""
 
 
 class Dial(Protocol):
-    """Opens wires."""
+    """Opens connections to the endpoints of one store."""
 
     async def __call__(self, endpoint: Endpoint, until: float) -> Wire:
-        """Connect to *endpoint*; `TimeoutError` at the moment *until*, else `OSError`."""
+        """Connect to *endpoint*; `TimeoutError` at the moment *until*, `OSError` if it cannot be reached."""
 
 
 Clock = Callable[[], float]
@@ -45,12 +45,12 @@ Clock = Callable[[], float]
 
 @lru_cache(maxsize=16)
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What *tls* says, as the ssl module takes it."""
+    """The options *tls*, as the ssl module takes them."""
     try:
         context = ssl.create_default_context(cafile=tls.ca or None)
         if tls.cert:
             context.load_cert_chain(tls.cert, tls.key or None)
-    except (OSError, ValueError) as exc:  # a file that is not there, or is no certificate
+    except (OSError, ValueError) as exc:  # a file that does not exist, or is no certificate
         raise Misuse(f"TLS with ca={tls.ca!r}, cert={tls.cert!r}, key={tls.key!r}: {exc}") from exc
     context.set_alpn_protocols(["http/1.1"])
     if not tls.verify:

@@ -1,4 +1,4 @@
-"""Connections for an event loop: a transport that is used by one request at a time."""
+"""Connections for an event loop: a transport, used by one request at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dibs.ports.http.wire import Clock, tls_context
 
 
 class AsyncWire(asyncio.Protocol):
-    """One transport. Only one may wait at a time."""
+    """One transport. Only one task may wait for an answer at a time."""
 
     def __init__(self, server: str, now: Clock) -> None:
         self.conversation = Conversation(server)
@@ -23,14 +23,14 @@ class AsyncWire(asyncio.Protocol):
         self._waiting: asyncio.Future[None] | None = None
 
     async def send(self, data: bytes, until: float) -> None:
-        """Send *data*: what the server does not take at once waits in the transport, and its answer is waited for."""
+        """Send *data*, or let it wait in the transport if the server does not take it at once."""
         if self._end is not None:
             raise self._end
         assert self._transport is not None
         self._transport.write(data)
 
     async def hear(self, until: float) -> None:
-        """Wait for what comes next. A loop that stood still reads what has come before it looks at the time."""
+        """Wait for more of the answer. A loop that stood still reads what has arrived before it looks at the time."""
         if not self._heard and self._end is None:
             await self._news(until)
         if not self._heard and self._end is not None:
@@ -38,17 +38,17 @@ class AsyncWire(asyncio.Protocol):
         self._heard = False
 
     def is_stale(self) -> bool:
-        """Whether the server closed it, or sent what nobody asked for."""
+        """Whether the server closed the connection, or sent something although nothing was asked."""
         return self._heard or self._end is not None
 
     def close(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
         self._over(ConnectionAbortedError("this client closed the connection"))
 
     def forked(self) -> None:
-        """Keep it: to collect it would close what is the parent's, and touch the parent's loop."""
+        """Keep the transport: to collect it would close the parent's socket, and touch the parent's loop."""
         never_close(self)
 
     # --- what the loop calls -------------------------------------------------------------------------------
@@ -64,11 +64,11 @@ class AsyncWire(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The server closed it."""
+        """The server closed the connection."""
         self._over(ConnectionResetError("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """The connection ended."""
         self._over(exc or ConnectionResetError("the server closed the connection"))
 
     async def _news(self, until: float) -> None:
@@ -96,13 +96,13 @@ class AsyncWire(asyncio.Protocol):
 
 
 class AsyncDial:
-    """Opens them."""
+    """Opens connections in the running event loop."""
 
     def __init__(self, tls: Tls | None, now: Clock) -> None:
         self._context, self._now = tls_context(tls) if tls else None, now
 
     async def __call__(self, endpoint: Endpoint, until: float) -> AsyncWire:
-        """Connect, to the first address that answers."""
+        """Connect to *endpoint*, at the first of its addresses that answers."""
         loop, name = asyncio.get_running_loop(), str(endpoint)
         async with asyncio.timeout(max(0.0, until - self._now())):
             _, wire = await loop.create_connection(

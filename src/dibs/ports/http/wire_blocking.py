@@ -1,4 +1,4 @@
-"""Connections for threads: a socket that is used by one request at a time."""
+"""Connections for threads: a socket, used by one request at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dibs.ports.http.source import Endpoint, Tls
 from dibs.ports.http.wire import Clock, tls_context
 
 CHUNK = 65_536
-"""Bytes that are read at once."""
+"""The most bytes that one call reads."""
 
 
 class BlockingWire:
-    """One socket."""
+    """One socket and the conversation on it."""
 
     __slots__ = ("_now", "_poll", "_sock", "conversation")
 
@@ -27,12 +27,12 @@ class BlockingWire:
         self._poll.register(sock, select.POLLIN)
 
     async def send(self, data: bytes, until: float) -> None:
-        """Send *data*."""
+        """Send *data*; `TimeoutError` if that takes longer than until *until*."""
         self._limit(until)
         self._sock.sendall(data)
 
     async def hear(self, until: float) -> None:
-        """Wait for what comes next. A process that stood still reads what has come before it looks at the time."""
+        """Wait for more of the answer. A process that stood still reads what has arrived before it checks the time."""
         if until > self._now() or not self._poll.poll(0):
             self._limit(until)
         data = self._sock.recv(CHUNK)
@@ -41,11 +41,11 @@ class BlockingWire:
         self.conversation.feed(data)
 
     def is_stale(self) -> bool:
-        """Whether the server closed it."""
+        """Whether the server closed the connection, or sent something although nothing was asked."""
         return bool(self._poll.poll(0))
 
     def close(self) -> None:
-        """Close it for both sides: a thread that reads is told."""
+        """Close the connection for both sides: a thread that reads from it is woken."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -62,13 +62,13 @@ class BlockingWire:
 
 
 class BlockingDial:
-    """Opens them."""
+    """Opens connections that block the calling thread."""
 
     def __init__(self, tls: Tls | None, now: Clock) -> None:
         self._context, self._now = tls_context(tls) if tls else None, now
 
     async def __call__(self, endpoint: Endpoint, until: float) -> BlockingWire:
-        """Connect, to the first address that answers."""
+        """Connect to *endpoint*, at the first of its addresses that answers."""
         sock = self._connected(endpoint, until)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

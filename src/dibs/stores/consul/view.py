@@ -97,7 +97,7 @@ FOREIGN = "not a lock of dibs: another program locked the key with a session of 
 
 ENDLESS = (
     "its session {} has no ttl, so nothing ends it; if nobody holds the lock, destroy the session, or remove the lock "
-    "with dibs break"
+    "with dibs evict"
 )
 
 

@@ -19,11 +19,11 @@ from dibs.stores.etcd.waiting import WAITER_TTL, EtcdWaiters
 from dibs.stores.store import Ask, Busy, Grant
 
 ENOUGH = 0.5
-"""Seconds that the lease of a place in line has to last when it is asked for: `EtcdWaiters.wait` renews it."""
+"""Seconds that the lease of a ticket has to last when the ticket is taken: `EtcdWaiters.wait` renews it."""
 
 
 class EtcdAsking:
-    """One namespace of a cluster, as one client asks for it."""
+    """Asks for the locks of one namespace, and gives them back, on behalf of one client."""
 
     def __init__(
         self, etcd: Etcd, naming: EtcdNaming, keeper: LeaseKeeper, waiting: EtcdWaiters, runtime: Runtime
@@ -32,7 +32,7 @@ class EtcdAsking:
         self._waiting, self._shares = waiting, EtcdShares(naming, keeper, waiting)
 
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
-        """Take it, or a place in line, or learn who has it."""
+        """Take the lock, or a ticket, or learn who has it."""
         while True:
             attempt = await self._attempt(ask, until)
             try:
@@ -40,7 +40,7 @@ class EtcdAsking:
             except EtcdRefused as error:
                 if error.code != Code.NOT_FOUND:
                     raise
-                # Nothing happened: somebody has revoked one.
+                # Nothing happened: one of the leases was revoked.
                 await self._keeper.look_after({attempt.holding.id, attempt.waiting.id}, until)
                 continue
             if isinstance(answer, Busy) or term == attempt.holding.term:
@@ -49,9 +49,9 @@ class EtcdAsking:
             await self._keeper.look_after({attempt.holding.id}, until)
 
     async def release(self, name: str, token: str, until: float) -> LossReason | None:
-        """Delete the key; tell why it did not hold the lock."""
+        """Delete the key; None if it held the lock, or why it did not."""
         ticket, repeated, gone = self._keeper.tickets.get(token), False, False
-        if ticket is not None and ticket.fence:  # of what was granted here, to be there is to hold
+        if ticket is not None and ticket.fence:  # a key that was granted here holds as long as it is there
             left = until - self._runtime.now()
             answer = await self._etcd.call("kv/deleterange", {"key": ticket.key}, left, token)
             if "deleted" in answer:
@@ -67,7 +67,7 @@ class EtcdAsking:
             if not gone or repeated or self._etcd.unanswered(token):
                 raise
             self._left(token)
-            return LossReason.TAKEN  # the first answer counts, whatever becomes of the question why
+            return LossReason.TAKEN  # the first answer counts, even if we cannot find out why
         await self._refuse_late(name, token, until)
         self._left(token)
         if requests.deleted(answer, 2):
@@ -78,7 +78,7 @@ class EtcdAsking:
             return None if held is not None else LossReason.TAKEN
         noted = requests.read(answer, 1)
         why = values.why_not(noted[0].value if noted else "", token)
-        # Sent twice, since the first answer was lost: then it was the first that deleted it.
+        # Sent twice, since the first answer was lost: then the first request deleted it.
         return None if why is LossReason.TAKEN and (repeated or "repeated" in answer) else why
 
     async def _attempt(self, ask: Ask, until: float) -> EtcdAttempt:
@@ -91,7 +91,7 @@ class EtcdAsking:
 
     async def _sent(self, attempt: EtcdAttempt, until: float) -> EtcdAnswer:
         name, token, lease = attempt.ask.name, attempt.ask.token, attempt.waiting
-        # From now on the key may be there.
+        # Before it is sent: from then on the key may be there.
         self._keeper.tickets.put(EtcdTicket(name, token, attempt.key, lease.id, self._runtime.now() + lease.ttl))
         share = share_of(token)
         if share is None:
@@ -99,7 +99,7 @@ class EtcdAsking:
         try:
             return await self._shares.ask(attempt, share, until)
         except Misuse:
-            if self._keeper.tickets.get(token) is not None:  # it has a place in line, and nobody is to wait behind that
+            if self._keeper.tickets.get(token) is not None:  # its key is in the queue, and nobody should wait behind it
                 await self.release(name, token, until)
             raise
 
@@ -130,7 +130,7 @@ class EtcdAsking:
         return self._waiting.served(claim, attempt.holding) if first else attempt.busy(holder, self._naming), term
 
     def _placed(self, attempt: EtcdAttempt, answer: EtcdJson) -> Grant | Busy:
-        """Our key is there since this very answer: as the only one, or as the last in line."""
+        """The answer to an ask that put our key: it is the only one, or the last in the queue."""
         claim = attempt.claim(requests.revision(answer))
         if not attempt.ask.queue or requests.succeeded(answer, 0):
             return self._waiting.served(claim, attempt.holding)
@@ -139,14 +139,14 @@ class EtcdAsking:
         return attempt.busy(holder, self._naming)
 
     async def _refuse_late(self, name: str, token: str, until: float) -> None:
-        """If something was sent for *token* and not answered, let it take nothing when it is carried out at last."""
+        """If an ask of *token* was not answered, leave a mark, so that it takes nothing if it is carried out late."""
         if self._etcd.unanswered(token):
             lease = await self._keeper.leases.own(MARKED_FOR, until - self._runtime.now())
             own, mark = self._naming.key(name, token), self._naming.mark(name, token)
             await self._keeper.call(requests.leave_for_good(own, mark, lease.id), until)
 
     def _left(self, token: str) -> None:
-        """Its key is deleted."""
+        """Forget *token*: its key is deleted."""
         self._waiting.forget(token)
         self._keeper.gone(token)
         self._etcd.forget(token)

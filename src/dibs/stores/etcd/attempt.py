@@ -1,4 +1,4 @@
-"""One ask as it goes to etcd, and the answers to it."""
+"""One ask on its way to a grant: what is sent to etcd, and what the answers mean. No I/O."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ LOOK_AGAIN = 30.0
 """Seconds after which a waiter asks again although its watch says nothing; the core does so sooner."""
 
 EtcdAnswer = tuple[Grant | Busy, int]
-"""What etcd said, and the term of the leader under which it did."""
+"""The answer to an ask, and the term of the leader that gave it."""
 
 
 class EtcdAttempt(NamedTuple):
-    """What there is to be sent for an ask."""
+    """One ask, with all that its requests need."""
 
     ask: Ask
     keys: EtcdKeys
     key: str
-    """Its own."""
+    """The key of this attempt."""
     mark: str
-    """What refuses it if it comes too late."""
+    """The key that makes etcd refuse the ask if it comes too late."""
     value: str
     holding: EtcdLease
-    """What it is under when it holds the lock."""
+    """The lease for its key when it holds the lock."""
     waiting: EtcdLease
-    """What it is under while it waits."""
+    """The lease for its key while it waits."""
     called: bool
     """Whether its watch has told it to ask again."""
     known: EtcdTicket | None
-    """What this client asked for with the same token before."""
+    """The ticket of an earlier ask with the same token, if there was one."""
 
     def claim(self, created: int) -> Claim:
-        """What it has, or waits for, with the key that was created at that revision."""
+        """The claim of its key, which was created at the revision *created*."""
         return Claim(self.ask.name, self.ask.token, created, self.holding.ttl)
 
     def was_granted(self, pair: Pair) -> bool:
-        """Whether its key, as it was read, is a grant that it was told of before."""
+        """Whether *pair*, its key as it was read, is a grant that was answered before."""
         return self.known is not None and self.known.fence == pair.created and pair.lease == self.holding.id
 
     def busy(self, holder: list[Pair], naming: EtcdNaming) -> Busy:
-        """The answer that says who has it."""
-        if not holder:  # it was let go in that very moment
+        """The answer for an ask that has to wait: *holder* is the key that was created first, if there is one."""
+        if not holder:  # released at that very moment
             return Busy(None, 0.0)
         [has] = holder
         who = values.holder(self.ask.name, has.created, has, None, naming.share(has.key))

@@ -1,10 +1,10 @@
 """Which keys of etcd a lock has: one for each attempt to take it, in a folder of the lock's own.
 
-``dibs/locks/NAMESPACE/NAME/TOKEN`` is there while the attempt holds the lock or waits for it: of all keys of a name the
-one that was created first holds it; or several, as `line` says, if their tokens say that they want parts of it. A token
-in the key is what keeps attempts apart that share a lease of etcd. ``dibs/evicted/NAMESPACE/NAME`` says who broke the
-lock the last time, and ``…/NAME/TOKEN`` says it of each grant that was broken. ``/``, ``%`` and what is no printable
-ASCII are percent-encoded, so every part ends where it seems to, and "L" is not "L/x".
+``dibs/locks/NAMESPACE/NAME/TOKEN`` is there while the attempt holds the lock or waits for it. Of all keys of a name,
+the one that was created first holds it; or several, as `queue` says, if their tokens ask for shares. The token in the
+key keeps attempts apart that share a lease of etcd. ``dibs/evicted/NAMESPACE/NAME`` tells of the last eviction, and
+``…/NAME/TOKEN`` of the eviction of that grant. ``/``, ``%`` and everything outside printable ASCII are
+percent-encoded, so every part ends where it seems to, and "L" is not "L/x".
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from urllib.parse import quote, unquote
 from dibs.share import SHARED, Share, share_of
 
 READABLE = "!\"#$&'()*+,:;<=>?@[\\]^`{|} "
-"""Stays as it is, besides letters, digits and ``_.-~``."""
+"""What stays as it is, besides letters, digits and ``_.-~``."""
 
 
 class EtcdKeys(NamedTuple):
     """The keys of one lock, as the gateway takes them: in base64."""
 
     first: str
-    """The folder of all attempts begins here."""
+    """Where the folder of all attempts begins."""
     end: str
-    """The folder ends before this."""
+    """What comes after the folder."""
     evicted: str
-    """The last time that somebody broke the lock."""
+    """The last eviction of a holder."""
     share: str
-    """The attempts to share the lock begin here, in the folder."""
+    """Where the attempts for a shared lock begin in the folder."""
     share_end: str
-    """And end before this."""
+    """What comes after them."""
 
 
 class EtcdKeyParts(NamedTuple):
-    """What the key of an attempt says."""
+    """The parts of the key of an attempt."""
 
     name: str
     token: str
@@ -56,11 +56,11 @@ class EtcdNaming:
         return base64(f"{self._locks}{encoded(name)}/{encoded(token)}")
 
     def evicted(self, name: str, token: str) -> str:
-        """The key that is there if somebody broke the grant of *token*."""
+        """The key that is there if the holder with *token* was evicted."""
         return base64(f"{self._evicted}{encoded(name)}/{encoded(token)}")
 
     def mark(self, name: str, token: str) -> str:
-        """The key that is there if an ask of *token* is refused, since it was given back before it came."""
+        """The key that makes etcd refuse an ask of *token*, which was given back before the ask came."""
         return base64(f"{self._marks}{encoded(name)}/{encoded(token)}")
 
     def folder(self, prefix: str) -> tuple[str, str]:
@@ -69,14 +69,14 @@ class EtcdNaming:
         return base64(first), base64(_after(first))
 
     def attempt(self, key: str) -> EtcdKeyParts | None:
-        """Whose key it is; None if it is none of ours."""
+        """The name and token in *key*; None if it is not the key of an attempt in this namespace."""
         text = b64decode(key).decode("utf-8", "replace")
         name, slash, token = text.removeprefix(self._locks).partition("/")
         ours = text.startswith(self._locks) and slash and name and token and "/" not in token
         return EtcdKeyParts(unquote(name), unquote(token)) if ours else None
 
     def share(self, key: str) -> Share | None:
-        """What the attempt is for; None if it is for all of the name, or is none of ours."""
+        """The share that *key* asks for; None if it is for all of the name, or is none of ours."""
         attempt = self.attempt(key)
         return share_of(attempt.token) if attempt is not None else None
 
@@ -87,7 +87,7 @@ class EtcdNaming:
 
 
 def _after(prefix: str) -> str:
-    """What comes after all that begins with *prefix*."""
+    """The first text after all that begin with *prefix*."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 

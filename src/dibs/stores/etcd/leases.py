@@ -1,11 +1,11 @@
 """The leases of etcd that this client's locks live under: one for each length, shared by all of them, renewed once.
 
-A lease of etcd per lock would double what a lock costs. A shared one has a price of its own: it goes on when one of
-its locks does not. So every key that may be there is a *place* with an end of its own, and whenever a shared lease is
-renewed, the keys of the places that have ended are deleted (see `EtcdTickets` and `EtcdStore`).
+A lease of etcd for each lock would double the cost of a lock. A shared one has a price of its own: it goes on when one
+of its locks does not. So every key that may be there has a ticket with an end of its own, and whenever a shared lease
+is renewed, the keys of overdue tickets are deleted (see `EtcdTickets` and `LeaseKeeper`).
 
-The lengths of etcd are whole seconds, and a server raises short ones. What a lock is granted is half a second less:
-within that time after a renewal of the shared lease, another lock is granted, or renewed, without one.
+etcd counts leases in whole seconds, and raises short ones. A lock is granted half a second less than its lease has:
+so within half a second after a renewal, further locks are granted or renewed under the same lease without another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLACK = 0.5
 
 
 OWN = 1 << 61
-"""In the id of a lease that one key alone is under: when that key is gone, the lease is of no use to anybody."""
+"""A bit in the id of a lease with a single key: when that key is gone, the lease is of no use and can be ended."""
 
 
 class EtcdLease(NamedTuple):
@@ -33,16 +33,16 @@ class EtcdLease(NamedTuple):
 
     id: int
     seconds: int
-    """What the server gave, not what was asked for."""
+    """Its length as the server gave it, which may be more than was asked for."""
     kept_at: float
-    """When the request was sent that confirmed it: it lives for *seconds* from then on, at least."""
+    """When the request that confirmed it was sent: it lives for at least *seconds* from then."""
     term: int
-    """The term of the leader that confirmed it. A leader that was cut off may confirm for a while what the next one,
-    which counts anew, does not know; so it counts only if a majority answers afterwards under the same term."""
+    """The term of the leader that confirmed it. A leader that was cut off may for a while confirm renewals that the
+    next leader does not know of. So a renewal counts only if a majority answers afterwards under the same term."""
 
     @property
     def ttl(self) -> float:
-        """What a lock under it is granted."""
+        """The ttl that a lock under it is granted, in seconds."""
         return self.seconds - SLACK
 
     def lasts(self, now: float, ttl: float) -> bool:
@@ -51,7 +51,7 @@ class EtcdLease(NamedTuple):
 
 
 class EtcdLeaseGone(Exception):
-    """etcd has no such lease: it ended, or somebody revoked it."""
+    """etcd has no such lease: it ended, or was revoked."""
 
     def __init__(self, reason: LossReason) -> None:
         super().__init__(reason)
@@ -59,10 +59,10 @@ class EtcdLeaseGone(Exception):
 
 
 class EtcdLeases:
-    """Those of one client."""
+    """The leases of one client: made, renewed and ended."""
 
     def __init__(self, etcd: Etcd, runtime: Runtime, gone: Callable[[int, LossReason], None]) -> None:
-        """*gone* is called, once, for each lease of ours that etcd has no more."""
+        """*gone* is called once for each lease of ours that turns out to be gone at etcd."""
         self._etcd, self._runtime, self._tell_gone = etcd, runtime, gone
         self._fresh()
 
@@ -75,7 +75,7 @@ class EtcdLeases:
     async def fit_for(self, ttl: float, within: float, least: float | None = None) -> EtcdLease:
         """The shared lease for locks of *ttl*, made or renewed if need be.
 
-        It lasts for *least* seconds from now, or without that for its `EtcdLease.ttl`.
+        It lasts for at least *least* seconds from now, or for its `EtcdLease.ttl` if that is None.
         """
         until = self._runtime.now() + within
         asked = math.ceil(ttl + SLACK)
@@ -93,44 +93,44 @@ class EtcdLeases:
                 if self._under_way.get(asked) is mine:
                     del self._under_way[asked]
                 mine.set()
-            # Somebody else asks for it just now, and everybody else waits for what they get.
+            # Another caller makes or renews it just now: wait for that.
             if not await first.wait(max(0.0, until - self._runtime.now())):
                 raise OutcomeUnknown(str(self._etcd), "no lease in time")
 
     async def keep(self, lease: int, within: float) -> EtcdLease:
-        """Renew a lease, whosever it is; `EtcdLeaseGone` if etcd has it no more."""
+        """Renew a lease of any client; `EtcdLeaseGone` if etcd does not have it."""
         sent_at = self._runtime.now()
         answer = await self._etcd.call("lease/keepalive", {"ID": str(lease)}, within)
         result = answer.get("result", {})
         seconds = int(result.get("TTL", "0"))
-        if seconds <= 0:  # status 200, and nothing else says that it is gone
+        if seconds <= 0:  # the status is 200, and only this says that the lease is gone
             raise EtcdLeaseGone(self.gone(lease))
         kept = EtcdLease(lease, seconds, sent_at, requests.term(result))
         self._note(kept)
         return kept
 
     async def own(self, ttl: float, within: float) -> EtcdLease:
-        """A lease that nobody shares, and that nobody here keeps: for what outlives this client."""
+        """A lease for a single key, which this client does not keep: for what outlives it."""
         return await self._granted(self._new_id() | OWN, math.ceil(ttl + SLACK), self._runtime.now() + within)
 
     async def end_own(self, lease: int, within: float) -> None:
-        """End *lease* if one key alone was under it, which is gone now; if that cannot be done, it ends by itself."""
+        """End *lease* if it was for a single key, which is gone now; if that fails, it ends by itself."""
         if lease & OWN:
             with contextlib.suppress(StoreUnavailable):
                 await self.revoke(lease, within)
 
     async def left(self, lease: int, within: float) -> float | None:
-        """Seconds after which what was granted under *lease* ends; None if etcd has it no more."""
+        """Seconds until grants under *lease* end; None if etcd does not have it."""
         answer = await self._etcd.call("lease/timetolive", {"ID": str(lease)}, within)
         left, seconds = int(answer.get("TTL", "-1")), int(answer.get("grantedTTL", "0"))
         return None if left < 0 else min(float(left), seconds - SLACK)
 
     def known(self, lease: int) -> EtcdLease | None:
-        """What is known of a lease of ours."""
+        """A lease of this client as it was last confirmed; None if it is not one of ours, or is gone."""
         return self._made.get(lease)
 
     def gone(self, lease: int) -> LossReason:
-        """etcd has it no more: tell whoever counts on it, and say why it can be."""
+        """Note that etcd does not have *lease*, tell the holders under it, and return the likely reason."""
         known = self._made.get(lease)
         early = known is not None and known.lasts(self._runtime.now(), 0)
         reason = LossReason.SESSION_ENDED if early else LossReason.EXPIRED
@@ -140,7 +140,7 @@ class EtcdLeases:
         return reason
 
     async def revoke(self, lease: int, within: float) -> None:
-        """End a lease, and all keys under it."""
+        """End a lease, and delete all keys under it."""
         try:
             await self._etcd.call("lease/revoke", {"ID": str(lease)}, within)
         except EtcdRefused as error:
@@ -149,12 +149,12 @@ class EtcdLeases:
         self._forget(lease)
 
     def all(self) -> list[EtcdLease]:
-        """Those of ours that may be there."""
+        """The leases of this client that may still live."""
         now = self._runtime.now()
         return [lease for lease in list(self._made.values()) if lease.lasts(now, 0)]
 
     def forked(self) -> None:
-        """They are the parent's."""
+        """Forget all leases: they are the parent's."""
         self._fresh()
 
     async def _kept_or_new(self, asked: int, until: float) -> EtcdLease:
@@ -165,7 +165,7 @@ class EtcdLeases:
             except EtcdLeaseGone:
                 pass
         asked_for = EtcdLease(self._new_id(), asked, until, 0)
-        with self._mutex:  # it may be there once it was asked for
+        with self._mutex:  # before it is sent: from then on the lease may be there
             self._made = {lease.id: lease for lease in (*self.all(), asked_for)}
         made = await self._granted(asked_for.id, asked, until)
         with self._mutex:
@@ -189,7 +189,7 @@ class EtcdLeases:
                 del self._shared[asked]
 
     def _note(self, lease: EtcdLease) -> None:
-        """It was renewed."""
+        """Keep what is known of *lease*, which was renewed."""
         with self._mutex:
             if lease.id in self._made:
                 self._made[lease.id] = lease
@@ -198,5 +198,5 @@ class EtcdLeases:
                         self._shared[asked] = lease
 
     def _new_id(self) -> int:
-        """60 random bits: nobody else takes it, and so the same request can be sent twice."""
+        """60 random bits: no other lease has that id, so the request for it can be sent twice."""
         return int(self._runtime.token()[:15], 16) + 1

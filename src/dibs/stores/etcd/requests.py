@@ -1,4 +1,4 @@
-"""The transactions of etcd that a lock consists of, as JSON, and what their answers say. Numbers travel as text."""
+"""The transactions of etcd for a lock, as JSON, and what their answers say. Numbers travel as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dibs.stores.etcd.keys import EtcdKeys
 from dibs.stores.etcd.port.gateway import EtcdJson
 
 TOGETHER = 100
-"""Operations in one transaction; etcd refuses more than 128."""
+"""The most operations in one transaction of ours; etcd refuses more than 128."""
 
 PAGE = 500
-"""Keys in one answer, when there may be many."""
+"""Keys in one answer, where there may be many."""
 
 
 class Pair(NamedTuple):
-    """A key and its value, as etcd has them."""
+    """A key and its value, as they are in etcd."""
 
     key: str
     created: int
@@ -26,23 +26,23 @@ class Pair(NamedTuple):
     changed: int
     value: str
     lease: int
-    """0 for a key without one, which ends only when somebody deletes it."""
+    """0 for a key without one, which ends only when it is deleted."""
 
 
 class EtcdLeaseIds(NamedTuple):
-    """The leases of etcd for one attempt."""
+    """The ids of the leases of etcd for one attempt."""
 
     holding: int
-    """For when it holds the lock: as long as the ttl."""
+    """For its key when it holds the lock: as long as the ttl."""
     waiting: int
-    """For when it waits: short, since one that died keeps those behind it waiting."""
+    """For its key while it waits: short, since a dead waiter keeps those behind it waiting."""
 
 
 # --- conditions ------------------------------------------------------------------------------------------------
 
 
 def created_at(key: str, revision: int) -> EtcdJson:
-    """Whether *key* is the one that was created at *revision*; 0: that there is none."""
+    """Whether *key* was created at *revision*; with 0, whether it is not there."""
     return {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
@@ -52,20 +52,20 @@ def unchanged(pair: Pair) -> EtcdJson:
 
 
 def nobody_after(keys: EtcdKeys, revision: int) -> EtcdJson:
-    """Whether nobody has come since *revision*; some may have gone."""
+    """Whether no attempt has come since *revision*; some may have gone."""
     came = {"key": keys.first, "range_end": keys.end, "target": "CREATE", "result": "LESS"}
     return {**came, "create_revision": str(revision + 1)}
 
 
 def alone(keys: EtcdKeys, share: Share) -> list[EtcdJson]:
-    """Conditions under which it is the turn of whoever comes for *part*: nobody is there, or all who are share it."""
+    """Conditions under which an ask for *share* has its turn at once: no key is there, or only those of sharers."""
     if share == SHARED:
         return [_empty(keys.first, keys.share), _empty(keys.share_end, keys.end)]
     return [_empty(keys.first, keys.end)]
 
 
 def _empty(begin: str, end: str) -> EtcdJson:
-    """Whether nobody is there: each key would have to be one that is not there."""
+    """Whether there is no key from *begin* to *end*: the condition asks each key there not to exist."""
     return {**created_at(begin, 0), "range_end": end}
 
 
@@ -78,7 +78,7 @@ def put(key: str, value: str, lease: int) -> EtcdJson:
 
 
 def move(key: str, lease: int, value: str = "") -> EtcdJson:
-    """Put a key under another lease; the revision of its creation stays as it is, and its value without another."""
+    """Put a key under another lease, with another *value* if there is one. The revision of its creation stays."""
     return put(key, value, lease) if value else {"request_put": {"key": key, "ignore_value": True, "lease": str(lease)}}
 
 
@@ -97,37 +97,37 @@ def _by_age(keys: EtcdKeys, order: str, limit: int) -> EtcdJson:
 
 
 def first(keys: EtcdKeys) -> EtcdJson:
-    """Read who holds the lock: whose key was created first."""
+    """Read the key that holds the lock: the one that was created first."""
     return {"request_range": _by_age(keys, "ASCEND", 1)}
 
 
 def last_two(keys: EtcdKeys) -> EtcdJson:
-    """Read who came last, and who came before that."""
+    """Read the last key, and the one before it."""
     return {"request_range": {**_by_age(keys, "DESCEND", 2), "keys_only": True}}
 
 
 def everybody(keys: EtcdKeys, *, keys_only: bool = False) -> EtcdJson:
-    """Read who holds the lock and who waits, in the order of their arrival."""
+    """Read all holders and waiters, in the order of their arrival."""
     return {"request_range": {**_by_age(keys, "ASCEND", 0), "keys_only": keys_only}}
 
 
 # --- requests --------------------------------------------------------------------------------------------------
 
 
-# Each that puts the key of an attempt does so only if there is no *mark*: see `doubt`.
+# Each request that puts the key of an attempt does so only if there is no *mark*: see `doubt`.
 
 
 def take(keys: EtcdKeys, own: str, mark: str, value: str, lease: int, *, again: bool) -> EtcdJson:
-    """Take the lock if nobody has it and nobody waits; answer who has it and, if it is asked *again*, if that is us."""
+    """Take the lock if it has no holder and no waiter; if not, read the holder and, if asked *again*, our own key."""
     conditions = [_empty(keys.first, keys.end), created_at(mark, 0)]
     return txn(conditions, [put(own, value, lease)], [first(keys), *([get(own)] if again else [])])
 
 
 def queue(keys: EtcdKeys, own: str, mark: str, value: str, leases: EtcdLeaseIds, *, called: bool) -> EtcdJson:
-    """Take the lock if it is free, or else the last place in line, if we have none; answer who has the lock.
+    """Take the lock if it is free, or a ticket if we have none; answer who has the lock.
 
-    Who was *called* has a place, and is likely to be the first: its key goes under the lease of who holds a lock, and
-    its *value* says since when.
+    A waiter that was *called* has a ticket, and is likely to be the first: its key goes under the lease for holding,
+    with a new *value*, which says since when.
     """
     free = txn([_empty(keys.first, keys.end)], [put(own, value, leases.holding)], [put(own, value, leases.waiting)])
     place = [{"request_txn": free}, first(keys), last_two(keys)]
@@ -136,7 +136,7 @@ def queue(keys: EtcdKeys, own: str, mark: str, value: str, leases: EtcdLeaseIds,
 
 
 def take_share(keys: EtcdKeys, own: str, mark: str, value: str, lease: int, conditions: Sequence[EtcdJson]) -> EtcdJson:
-    """Take a part of the lock if the *conditions* hold and it is not ours yet; else answer who has it and who waits."""
+    """Take a share if the *conditions* hold and it is not ours yet; if not, read the holder and the whole queue."""
     absent = [created_at(own, 0), created_at(mark, 0), *conditions]
     return txn(absent, [put(own, value, lease)], [first(keys), everybody(keys, keys_only=True)])
 
@@ -151,9 +151,9 @@ def queue_share(
     *,
     called: bool,
 ) -> EtcdJson:
-    """Take the last place in line, if we have none; answer who has the lock, and all who are there.
+    """Take a ticket if we have none; read the holder and the whole queue.
 
-    If the *conditions* hold, that place has its turn. Who was *called* has a place that has its turn by now.
+    If the *conditions* hold, the ticket has its turn. A waiter that was *called* has a ticket with its turn by now.
     """
     turn = txn(conditions, [put(own, value, leases.holding)], [put(own, value, leases.waiting)])
     look = [first(keys), everybody(keys, keys_only=True)]
@@ -162,42 +162,42 @@ def queue_share(
 
 
 def _put_anew(key: str, value: str, lease: int) -> EtcdJson:
-    """Put a key that is there under another lease."""
+    """Put a key again, under another lease, if it is there."""
     there = {**created_at(key, 0), "result": "GREATER"}
     return {"request_txn": txn([there], [put(key, value, lease)], [])}
 
 
 def leave_for_good(own: str, mark: str, lease: int) -> EtcdJson:
-    """Leave, and let no ask take anything for it that still comes."""
+    """Delete our key, and leave a mark, so that an ask that still arrives takes nothing."""
     return txn([], [put(mark, "", lease), delete(own)], [])
 
 
 def look(key: str, created: int, evicted: str) -> EtcdJson:
-    """Read the key that was created at that revision, or, if it is not there, whether somebody broke that grant."""
+    """Read *key* if it was created at the revision *created*; if not, read whether that grant was evicted."""
     return {"request_txn": txn([created_at(key, created)], [get(key, keys_only=True)], [get(evicted)])}
 
 
 def end(pair: Pair) -> EtcdJson:
-    """Delete a key if it is still as it was read: another process may take it over just now."""
+    """Delete a key if it is unchanged since it was read: another process may be taking it over."""
     return {"request_txn": txn([unchanged(pair)], [delete(pair.key)], [])}
 
 
 def leave(keys: EtcdKeys, own: str, evicted: str, share: Share | None) -> EtcdJson:
-    """Leave, from whichever place in line; answer who held the lock until now, and whether somebody broke it.
+    """Delete our key, whether it holds or waits; read who held the lock until now, and the eviction of our grant.
 
-    Who held a *part* is told by all of the line.
+    For a *share* the whole queue is read: it takes all of it to say who held one.
     """
     held = first(keys) if share is None else everybody(keys, keys_only=True)
     return txn([], [held, get(evicted), delete(own)], [])
 
 
 def before(keys: EtcdKeys, created: int) -> EtcdJson:
-    """Read who is next before whoever came at *created*."""
+    """Read the key just before the one that was created at *created*."""
     return {**_by_age(keys, "DESCEND", 1), "max_create_revision": str(created - 1), "keys_only": True}
 
 
 def page(begin: str, end: str, revision: int) -> EtcdJson:
-    """Read the next keys of a folder, as they were at *revision*; 0: as they are."""
+    """Read the next keys of a folder, as they were at *revision*, or as they are if it is 0."""
     return {"key": begin, "range_end": end, "limit": str(PAGE), "revision": str(revision)}
 
 
@@ -207,7 +207,7 @@ def after(key: str) -> str:
 
 
 def txn(compare: Sequence[EtcdJson], success: Sequence[EtcdJson], failure: Sequence[EtcdJson]) -> EtcdJson:
-    """A transaction."""
+    """A transaction: *success* if all of *compare* hold, *failure* if not."""
     return {"compare": list(compare), "success": list(success), "failure": list(failure)}
 
 
@@ -215,17 +215,17 @@ def txn(compare: Sequence[EtcdJson], success: Sequence[EtcdJson], failure: Seque
 
 
 def revision(answer: EtcdJson) -> int:
-    """The revision at which it was answered; of a put, the one that it made."""
+    """The revision of the store at this answer; of a put, the revision that it made."""
     return int(answer["header"]["revision"])
 
 
 def term(answer: EtcdJson) -> int:
-    """The term of the leader under which it was answered. What a majority had to agree to is of the latest."""
+    """The term of the leader at this answer. An answer that takes a majority has the latest term."""
     return int(answer["header"]["raft_term"])
 
 
 def pairs(answer: EtcdJson) -> list[Pair]:
-    """What was read."""
+    """The keys that a read has found."""
     return [
         Pair(
             found["key"],
@@ -238,23 +238,23 @@ def pairs(answer: EtcdJson) -> list[Pair]:
     ]
 
 
-def read(answer: EtcdJson, place: int) -> list[Pair]:
-    """What the step at *place* of a transaction has read; nothing if there was no such step."""
+def read(answer: EtcdJson, index: int) -> list[Pair]:
+    """What the step at *index* of a transaction has read; nothing if there was no such step."""
     steps = answer["responses"]
-    return pairs(steps[place].get("response_range", {})) if place < len(steps) else []
+    return pairs(steps[index].get("response_range", {})) if index < len(steps) else []
 
 
-def looked(answer: EtcdJson, place: int) -> tuple[bool, list[Pair]]:
-    """Whether the key is there that the `look` at *place* was for, and what that has read."""
-    told = answer["responses"][place]["response_txn"]
+def looked(answer: EtcdJson, index: int) -> tuple[bool, list[Pair]]:
+    """Whether the key of the `look` at *index* is there, and what that has read."""
+    told = answer["responses"][index]["response_txn"]
     return bool(told.get("succeeded")), read(told, 0)
 
 
-def succeeded(answer: EtcdJson, place: int) -> bool:
-    """Whether the condition of the transaction at *place* was true."""
-    return bool(answer["responses"][place].get("response_txn", {}).get("succeeded"))
+def succeeded(answer: EtcdJson, index: int) -> bool:
+    """Whether the condition of the transaction at *index* was true."""
+    return bool(answer["responses"][index].get("response_txn", {}).get("succeeded"))
 
 
-def deleted(answer: EtcdJson, place: int) -> bool:
-    """Whether the step at *place* has deleted anything."""
-    return "deleted" in answer["responses"][place].get("response_delete_range", {})
+def deleted(answer: EtcdJson, index: int) -> bool:
+    """Whether the step at *index* has deleted a key."""
+    return "deleted" in answer["responses"][index].get("response_delete_range", {})

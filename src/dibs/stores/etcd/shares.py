@@ -1,8 +1,7 @@
-"""How a part of a lock is asked for at etcd: it is granted beside others, so the whole queue says whose turn it is.
+"""How a share of a lock is asked for at etcd. It is granted beside others, so the whole queue says whose turn it is.
 
-A single try that does not fit puts nothing. It looks, and puts its key if nobody has come since: that some may have
-gone can only make it fit better. Who comes for a lock that is free, or that is shared as it wants to share it, needs no
-look.
+A single try that does not fit puts no key. It reads the queue, and puts its key if nobody has come since: that some may
+have gone only makes more room. A try for a lock that is free, or that is shared in the same way, need not read.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from dibs.stores.store import Busy
 
 
 class EtcdShares:
-    """The parts that one client asks for."""
+    """Asks for shares on behalf of one client."""
 
     def __init__(self, naming: EtcdNaming, keeper: LeaseKeeper, waiting: EtcdWaiters) -> None:
         self._naming, self._keeper, self._waiting = naming, keeper, waiting
 
     async def ask(self, attempt: EtcdAttempt, share: Share, until: float) -> EtcdAnswer:
-        """Take it, or a place in queue, or learn who has it; `Misuse` if those have parts of another size."""
+        """Take the share, or a ticket, or learn who has it; `Misuse` if the holders have shares of another size."""
         return await (self._queue if attempt.ask.queue else self._try)(attempt, share, until)
 
     async def _try(self, attempt: EtcdAttempt, share: Share, until: float) -> EtcdAnswer:
@@ -60,7 +59,7 @@ class EtcdShares:
         return await self._placed(attempt, share, answer, 1 if answer.get("succeeded") else 0, until)
 
     async def _placed(self, attempt: EtcdAttempt, share: Share, answer: EtcdJson, at: int, until: float) -> EtcdAnswer:
-        """Our key is there. What was read of the others stands at *at*; before that, if it was put just now, how."""
+        """The answer for an attempt whose key is there: its step *at* is the first key, and the next one the queue."""
         queue, term = self._read_queue(answer, at + 1), requests.term(answer)
         own = queue.find(attempt.key)
         assert own is not None, "it was read in the step that put it, or found it"
@@ -70,7 +69,7 @@ class EtcdShares:
         moved = attempt.called and attempt.ask.queue and not at
         under = attempt.holding.id if moved else own.lease
         should_be_under = attempt.holding.id if turn else attempt.waiting.id
-        # Whoever is next looks when it sees our key put anew: there may be room for two.
+        # The next waiter looks when it sees our key put anew: there may be room for two.
         told = moved or (at and requests.succeeded(answer, 0)) or attempt.was_granted(own)
         if under != should_be_under or (turn and not told):
             term = requests.term(await self._keeper.move(claim, should_be_under, until, attempt.value if turn else ""))

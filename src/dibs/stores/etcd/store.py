@@ -1,7 +1,7 @@
 """Grants leases from etcd 3: a key for each attempt, in the order in which etcd created them.
 
-The protocol is in `keys` and `requests`, the leases that the keys live under in `leases`. To take a lock
-is one transaction and to give it back another. etcd's own lock service (``v3lock``) is not used: it grants to a lease
+The protocol is in `keys` and `requests`, and the leases under which the keys live are in `leases`. To take a lock is
+one transaction, and to give it back another. etcd's own lock service (``v3lock``) is not used: it grants to a lease
 that has ended, and takes "L/x" for "L".
 """
 
@@ -38,7 +38,7 @@ class EtcdStore(Store):
         name="etcd",
         good_for="locks that survive the loss of a server, where etcd runs already",
         fence="the revision of the whole store at which the key was created; falls only if a backup is restored",
-        wake="a watch on whoever is next before the waiter",
+        wake="a watch on the client just before the waiter",
         order="arrival",
         freed="after the ttl, and up to two seconds more",
         waiter_crash=Bound(
@@ -54,7 +54,7 @@ class EtcdStore(Store):
         clock_jump=Promise(Effect.KEPT, "Leases are counted by the leader's monotonic clock."),
         cannot={
             Ability.PUNCTUAL: "etcd counts leases in whole seconds and looks twice a second which have ended",
-            Ability.MEMORY: "etcd keeps nothing of a lock that nobody holds; its next fence is higher all the same",
+            Ability.MEMORY: "etcd keeps nothing of a lock without a holder; its next fence is higher all the same",
             Ability.RECORDS: "etcd is made for small things that change rarely, and is no place for results; take "
             "redis:// or postgresql:// for them",
         },
@@ -72,23 +72,23 @@ class EtcdStore(Store):
     # --- the steps -----------------------------------------------------------------------------------------
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
-        """One transaction: take it, or a place in line, or learn who has it. A part of it may take two."""
+        """One transaction: take the lock, or a ticket, or learn who has it. A share may take two."""
         return await self._asking.grant(ask, self._runtime.now() + within)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
-        """One look at the keys, a hundred in each; and one renewal for each lease of etcd that they are under."""
+        """One request for a hundred keys, and one renewal for each lease of etcd that they are under."""
         return await self._keeper.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
-        """Delete the key, whether it holds the lock or waits: one request. Whoever watches it is woken."""
+        """One request: delete the key, whether it holds the lock or waits. That wakes the client that watches it."""
         return await self._asking.release(name, token, self._runtime.now() + within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
-        """Watch whoever has to go before it is our turn, and keep our own place meanwhile."""
+        """Watch the client that has to go before it is our turn, and keep our own ticket meanwhile."""
         await self._waiting.wait(ask, self._runtime.now() + within)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
-        """Look who holds it, then one transaction: if that is still so, delete the key and note who did it."""
+        """Look who holds the lock, then one transaction: if that is still so, delete the key and note the eviction."""
         until = self._runtime.now() + within
         keys = self._naming.keys(name)
         [pairs] = await self._keeper.read([requests.everybody(keys, keys_only=True)], until)
@@ -101,19 +101,19 @@ class EtcdStore(Store):
         record = values.Evicted(attempt.token, self._runtime.token(), eviction)
         lease = await self._keeper.leases.own(REMEMBER_EVICTIONS, until - self._runtime.now())
         own, note = self._naming.evicted(name, attempt.token), values.evicted(record)
-        # In two keys: whoever breaks the next holder writes the first anew, and this one may not have asked by then.
+        # In two keys: the next eviction overwrites the first, and this holder may not have asked by then.
         notes = [requests.put(key, note, lease.id) for key in (keys.evicted, own)]
         still_holds = [requests.created_at(held.key, fence)]
         request = requests.txn(still_holds, [requests.delete(held.key), *notes], [requests.get(own)])
         try:
             answer = await self._keeper.call(request, until)
-        except EtcdRefused:  # perhaps we may not write there: then the lease is of no use to anybody
+        except EtcdRefused:  # perhaps we may not write there: then the lease is of no use
             await self._keeper.leases.end_own(lease.id, until - self._runtime.now())
             raise
         if answer.get("succeeded"):
             await self._keeper.leases.end_own(held.lease, until - self._runtime.now())
             return True
-        noted = requests.read(answer, 0)  # it may have been sent twice, and the first answer got lost
+        noted = requests.read(answer, 0)  # perhaps it was sent twice, and the first answer was lost
         if noted and values.read_evicted(noted[0].value) == record:
             return True
         await self._keeper.leases.revoke(lease.id, until - self._runtime.now())
@@ -124,27 +124,27 @@ class EtcdStore(Store):
         return await self._view.holders(prefix, self._runtime.now() + within)
 
     async def show(self, name: str, within: float) -> LockState:
-        """One transaction, and a question for the lease of each holder."""
+        """One transaction, and one request for the lease of each holder."""
         return await self._view.show(name, self._runtime.now() + within)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
-        """Write ourselves into the value, and put the key under a lease of ours."""
+        """Write this process into the value, and put the key under a lease of this client."""
         await self._keeper.attach(claim, note, self._runtime.now() + within)
 
     async def detach(self, claim: Claim, within: float) -> None:
-        """Put the key under a lease of its own, which ends after the ttl whatever becomes of us."""
+        """Put the key under a lease of its own, which ends after the ttl whatever becomes of this process."""
         await self._keeper.detach(claim, self._runtime.now() + within)
 
     def compare(self, claim: Claim) -> EtcdJson:
-        """A condition for the caller's own transaction: that this grant holds at the very moment."""
+        """A condition for the caller's own transaction: that this grant still holds."""
         return requests.created_at(self._naming.key(claim.name, claim.token), claim.fence)
 
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
-        """Do *call* for every grant under a lease that etcd has no more."""
+        """Do *call* for every grant whose lease etcd has ended."""
         self._keeper.tell_loss = call
 
     async def close(self) -> None:
-        """End the leases, so that nothing of ours is left, and close the connections."""
+        """End the leases, so that none of our keys is left, and close the connections."""
         until = self._runtime.now() + PARTING
         try:
             for lease in self._keeper.leases.all():
@@ -155,7 +155,7 @@ class EtcdStore(Store):
             await self._etcd.close()
 
     def forked(self) -> None:
-        """Leases, keys and connections are the parent's."""
+        """Forget leases, keys and connections: they are the parent's."""
         self._waiting.forked()
         self._keeper.forked()
         self._etcd.forked()

@@ -1,8 +1,8 @@
-"""The keys that this client may have at etcd, each with the moment at which it has to go.
+"""The keys that this client may have at etcd, each with the moment at which it has to be deleted.
 
-The lease of etcd above them goes on for as long as one of them is renewed. So a grant that nobody renews, a try that
-nobody answered and a waiter that left in an outage end here, by the clock of this process: it is this process that
-keeps the lease alive, and when it cannot, the lease ends and takes them all along.
+Their lease goes on while one of them is renewed. So a grant that is not renewed, an ask that was not answered, and a
+waiter that left in an outage end here, by the clock of this process. It is this process that keeps the lease alive:
+when it cannot, the lease ends, and all the keys with it.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ class EtcdTicket(NamedTuple):
     key: str
     lease: int
     until: float
-    """When it ends unless it is renewed or asked for again."""
+    """When it ends unless it is renewed, or asked for again."""
     fence: int = 0
-    """The fence it was granted; 0 before that."""
+    """The fence of its grant; 0 before that."""
 
 
 class EtcdTickets:
-    """Those of one client, by their tokens."""
+    """The tickets of one client, by token."""
 
     def __init__(self) -> None:
         self._tickets: dict[str, EtcdTicket] = {}
 
     def get(self, token: str) -> EtcdTicket | None:
-        """The ticket of *token*."""
+        """The ticket of *token*; None if there is none."""
         return self._tickets.get(token)
 
     def put(self, ticket: EtcdTicket) -> None:
-        """It is there, or will be; an end that was later already stays."""
+        """Add *ticket*, or extend it: an end that is later already stays."""
         known = self._tickets.get(ticket.token)
         until = ticket.until if known is None else max(known.until, ticket.until)
         self._tickets[ticket.token] = ticket._replace(until=until)
 
     def given_up(self, token: str) -> None:
-        """Its key is not there, but may still come: it is deleted when its time has passed."""
+        """Note that the key of *token* is not there, but may still arrive: it is deleted when its time has passed."""
         ticket = self._tickets.get(token)
         if ticket is not None:
             self._tickets[token] = ticket._replace(fence=0)
 
     def drop(self, token: str) -> None:
-        """It is gone, or not ours any more."""
+        """Forget *token*: its key is gone, or is another client's by now."""
         self._tickets.pop(token, None)
 
     def under(self, lease: int) -> list[EtcdTicket]:
-        """All under *lease*."""
+        """The tickets whose keys are under *lease*."""
         return [ticket for ticket in list(self._tickets.values()) if ticket.lease == lease]
 
     def overdue(self, now: float) -> list[EtcdTicket]:
-        """Whose time has passed."""
+        """The tickets whose time has passed."""
         return [ticket for ticket in list(self._tickets.values()) if ticket.until <= now]

@@ -1,4 +1,4 @@
-"""The values of etcd's keys, as JSON in base64: who holds or waits, and who broke a lock."""
+"""The values of etcd's keys, as JSON in base64: who holds or waits, and who was evicted."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from dibs.stores.etcd.requests import Pair
 
 FOREIGN = "not a lock of dibs: another program put the key, and its value says nothing we can read"
 
-ENDLESS = "its key is under no lease of etcd, so nothing ends it; if nobody holds the lock, remove it with dibs break"
+ENDLESS = "its key is under no lease of etcd, so nothing ends it; if nobody holds the lock, remove it with dibs evict"
 
 
 class Evicted(NamedTuple):
     """The record of an eviction: which grant was ended, by which token, and why."""
 
     token: str
-    """Whose grant it was."""
+    """The token of the grant that was ended."""
     by_token: str
-    """A token of the evicting client: so an eviction that was sent twice is known by its first answer."""
+    """A token of the evicting client, which recognizes its own eviction if it was sent twice."""
     eviction: Eviction
 
 
 def facts(who: Holder, since: float) -> str:
-    """Who holds or waits. The time is by the clock of that machine: etcd tells nobody its own."""
+    """The value of a holder or waiter. The time is by the clock of its machine: etcd tells no time."""
     return _packed({"host": who.host, "pid": who.pid, "user": who.user, "note": who.note, "since": since})
 
 
 def since(value: str) -> float:
-    """Since when, by a value."""
+    """Since when the holder or waiter in *value* holds or waits: unix time."""
     return moment(_unpacked(value).get("since"))
 
 
 def is_ours(value: str) -> bool:
-    """Whether *value* says who holds or waits."""
+    """Whether *value* is that of a holder or waiter of ours."""
     return Person.read(_unpacked(value)) is not None
 
 
 def holder(name: str, fence: int, pair: Pair, expires_in: float | None, share: Share | None = None) -> Holder:
-    """Who that is, and what of the name it has or wants."""
+    """The holder of, or waiter for, *name* and *share*, read from its key and value."""
     who = Person.read(_unpacked(pair.value)) or Person("unknown", 0, "unknown", FOREIGN, 0.0)
     note = who.note if pair.lease else "; ".join(filter(None, (who.note, ENDLESS)))
     return Holder(name, fence, who.host, who.pid, who.user, note, who.since, expires_in, share.shown if share else "")
@@ -63,7 +63,7 @@ def read_evicted(value: str) -> Evicted | None:
 
 
 def why_not(record: str, token: str) -> LossReason:
-    """Why *token* has nothing: somebody broke its lock, as *record* may say, or took its key away."""
+    """Why *token* lost its lock: its holder was evicted, if *record* says so, or the key was deleted."""
     known = read_evicted(record) if record else None
     return LossReason.EVICTED if known is not None and known.token == token else LossReason.TAKEN
 

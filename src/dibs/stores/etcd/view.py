@@ -1,4 +1,4 @@
-"""What there is to see at etcd: who holds which names, who waits, who broke a lock."""
+"""What people are shown of etcd: who holds which names, who waits, and the last eviction."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FORGETS = "etcd keeps nothing of a grant that is over: the last fence may have b
 
 
 class EtcdView:
-    """One namespace of a cluster, to look at."""
+    """Reads one namespace of a cluster, for people."""
 
     def __init__(self, etcd: Etcd, naming: EtcdNaming, keeper: LeaseKeeper, runtime: Runtime) -> None:
         self._etcd, self._naming, self._keeper, self._runtime = etcd, naming, keeper, runtime
 
     async def holders(self, prefix: str, until: float) -> list[Holder]:
-        """Read the keys, page by page, all as they were at one moment; of each name the first in its queue hold it."""
+        """Read the keys, page by page, all as they were at one moment. The first in the queue of a name hold it."""
         queues: dict[str, list[Pair]] = {}
         for pair in await self._all_with(prefix, until):
             attempt = self._naming.attempt(pair.key)
@@ -35,7 +35,7 @@ class EtcdView:
         return [self._person(name, pair, pair.created, left[pair.lease]) for name, pair in held]
 
     async def show(self, name: str, until: float) -> LockState:
-        """One transaction, and a question for the lease of each holder."""
+        """One transaction, and one request for the lease of each holder."""
         keys = self._naming.keys(name)
         pairs, noted = await self._keeper.read([requests.everybody(keys), requests.get(keys.evicted)], until)
         queue = etcd_queue(pairs, self._naming)
@@ -64,7 +64,7 @@ class EtcdView:
             except EtcdRefused as error:
                 if error.code != Code.COMPACTED or not found:
                     raise
-                return await self._all_with(prefix, until)  # that moment is not known any more: all anew
+                return await self._all_with(prefix, until)  # etcd has forgotten that moment: read everything again
             found += requests.pairs(answer)
             revision, more = revision or requests.revision(answer), bool(answer.get("more"))
             begin = requests.after(found[-1].key) if found else end
@@ -74,7 +74,7 @@ class EtcdView:
         return await self._etcd.call("kv/range", request, until - self._runtime.now())
 
     async def _expiries(self, pairs: Iterable[Pair], until: float) -> dict[int, float | None]:
-        """By their leases, in how many seconds what they hold ends; a key without a lease does not."""
+        """For the lease of each pair, the seconds until its grants end; None for no lease, and for one that is gone."""
         left: dict[int, float | None] = {0: None}
         for lease in {pair.lease for pair in pairs} - {0}:
             left[lease] = await self._keeper.leases.left(lease, until - self._runtime.now())

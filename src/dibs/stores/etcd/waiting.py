@@ -1,4 +1,4 @@
-"""Waiting at etcd: whoever waits watches what can make it its turn, and keeps its own ticket meanwhile."""
+"""How a waiter waits: it watches the key whose end lets it in, and keeps its own ticket alive meanwhile."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from dibs.stores.etcd.queue import Ahead
 from dibs.stores.store import Ask, Claim, Grant
 
 WAITER_TTL = 2.5
-"""Seconds for which a waiter keeps its ticket without showing that it is alive: it keeps those behind it waiting."""
+"""The ttl of the lease of a waiter, in seconds: for that time a dead waiter holds up those behind it."""
 
 KEEP_AT = 1 / 3
-"""The part of its length after which a lease of etcd is renewed for whoever waits under it."""
+"""The part of its length after which the lease of a waiter is renewed."""
 
 
 class EtcdWaiters:
-    """Those of one client who wait."""
+    """The waiters of one client."""
 
     def __init__(self, etcd: Etcd, naming: EtcdNaming, keeper: LeaseKeeper, runtime: Runtime) -> None:
         self._etcd, self._naming, self._keeper, self._runtime = etcd, naming, keeper, runtime
-        self._ahead: dict[str, Ahead] = {}  # by the tokens of those who wait
-        self._called: set[str] = set()  # the tokens of those whose watch has told them something
+        self._ahead: dict[str, Ahead] = {}  # by the tokens of waiters
+        self._called: set[str] = set()  # the tokens of waiters whose watch has told them something
 
     def behind(self, token: str, ahead: Ahead) -> None:
-        """*token* stands in the queue, behind *ahead*."""
+        """Note that *token* waits for *ahead*."""
         self._ahead[token] = ahead
 
     def was_called(self, token: str) -> bool:
-        """Whether the watch of *token* has told it to ask again; only the next ask hears of it."""
+        """Whether the watch of *token* has told it to ask again; that is told once."""
         called = token in self._called
         self._called.discard(token)
         return called
 
     def served(self, claim: Claim, lease: EtcdLease) -> Grant:
-        """It holds the lock, under *lease*, and waits no more."""
+        """The grant of *claim*, which now holds under *lease* and no longer waits."""
         self.forget(claim.token)
         self._keeper.hold(claim, lease)
         return Grant(claim.fence, claim.ttl)
 
     def forget(self, token: str) -> None:
-        """It does not wait any more."""
+        """Note that *token* no longer waits."""
         self._ahead.pop(token, None)
         self._called.discard(token)
 
     async def wait(self, ask: Ask, until: float) -> None:
-        """Watch until it is worth asking again, or until *until*."""
+        """Watch until it is worth asking again, or until the moment *until*."""
         ticket = self._keeper.tickets.get(ask.token)
         ahead = self._ahead.pop(ask.token, None) or await self._who_is_ahead(ask, until)
         if ticket is None or ahead is None:
@@ -58,7 +58,7 @@ class EtcdWaiters:
             while (left := until - self._runtime.now()) > 0:
                 lease = await self._keeper.lease_for(min(ask.ttl, WAITER_TTL), until)
                 if lease.id != ticket.lease:
-                    return  # ours has ended, and our ticket with it
+                    return  # our lease has ended, and our ticket with it
                 self._keeper.tickets.put(ticket._replace(until=self._runtime.now() + lease.ttl))
                 gone = await watch.told(min(left, lease.seconds * KEEP_AT))
                 if gone is None:
@@ -71,13 +71,13 @@ class EtcdWaiters:
                     return
 
     def forked(self) -> None:
-        """They are the parent's."""
+        """Forget all waiters: they are the parent's."""
         self._ahead, self._called = {}, set()
 
     async def _who_is_ahead(self, ask: Ask, until: float) -> Ahead | None:
-        """What is just before us now; None if we are the first, or not in the queue, or had better ask again."""
+        """The key just ahead; None if there is none, if we have no ticket, or if asking again is better."""
         if ask.share is not None:
-            return None  # to ask tells more of a queue in which several hold the name
+            return None  # to ask tells more, where several clients hold the name
         keys = self._naming.keys(ask.name)
         [own] = await self._keeper.read([requests.get(self._naming.key(ask.name, ask.token))], until)
         if not own:

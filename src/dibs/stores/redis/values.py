@@ -79,7 +79,7 @@ FOREIGN = "not a lock of dibs: another program set the key, and its value says n
 
 ENDLESS = "its key has no ttl, so nothing ends it"
 
-NOTE_EVICTION = "the next renewal of a living holder sets one; if nobody holds it, remove it with dibs break"
+NOTE_EVICTION = "the next renewal of a living holder sets one; if nobody holds it, remove it with dibs evict"
 
 
 def holder(name: str, key: bytes, raw: bytes, now_us: int, left_ms: float) -> Holder:

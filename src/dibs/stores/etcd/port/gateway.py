@@ -1,8 +1,8 @@
-"""Calls of etcd's JSON gateway: who we are, what its errors mean, and streams with errors inside.
+"""Calls of etcd's JSON gateway: how we log in, what its errors mean, and streams with errors inside.
 
-The gateway speaks gRPC to etcd and tells its status codes in JSON. A refusal is certain: what was asked did not happen.
-What a server says when it has no leader, or when its leader took too long, says nothing of what became of the request;
-every request of ours may be sent again, so it goes to the next server.
+The gateway speaks gRPC to etcd and tells its status codes in JSON. A refusal is certain: the request was not carried
+out. The error of a server without a leader, or with one that took too long, does not tell whether it was. Every request
+of ours may be sent again, so it goes to the next server.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dibs.runtime import Runtime
 EtcdJson = dict[str, Any]
 
 wall_clock = time.time
-"""What a person's watch says; only ever shown, since etcd tells nobody the time."""
+"""The clock of this machine. Its times are only shown to people; etcd tells none."""
 
 
 class Code(IntEnum):
-    """The status codes of gRPC that are told apart here."""
+    """The status codes of gRPC that this store tells apart."""
 
     UNKNOWN = 2
     INVALID = 3
@@ -42,13 +42,13 @@ class Code(IntEnum):
 
 
 UNCERTAIN: set[int] = {Code.UNKNOWN, Code.DEADLINE, Code.INTERNAL, Code.UNAVAILABLE}
-"""What the server says when it does not know either."""
+"""Codes with which the server leaves open whether the request was carried out."""
 
 NO_TOKEN = ("invalid auth token", "auth store is old", "user name is empty")
-"""What etcd says of a token that it does not take (any more); the last of them, when there is none."""
+"""Errors of etcd about a token that it does not accept, or no longer; the last one if there is no token."""
 
 TOO_MANY = "too many operations in txn request"
-"""What etcd says of a transaction that is larger than its --max-txn-ops."""
+"""The error of etcd for a transaction with more operations than its --max-txn-ops."""
 
 WHAT_TO_DO: dict[int, str] = {
     Code.DENIED: "the user needs a role with read and write access to the prefix dibs/",
@@ -57,7 +57,7 @@ WHAT_TO_DO: dict[int, str] = {
 
 
 class EtcdRefused(StoreUnavailable):
-    """etcd answered, and did not do it."""
+    """etcd refused the request: certainly nothing happened."""
 
     def __init__(self, store: str, problem: str, code: int) -> None:
         super().__init__(store, problem)
@@ -68,14 +68,14 @@ class EtcdRefused(StoreUnavailable):
 
 
 class Error(NamedTuple):
-    """An error as the gateway tells it."""
+    """An error in an answer of the gateway."""
 
     code: int
     message: str
 
 
 class Etcd:
-    """The servers of one cluster."""
+    """Calls and watches at the servers of one cluster."""
 
     def __init__(self, source: HttpSource, runtime: Runtime) -> None:
         self._http = Http(source, runtime, _cannot_serve)
@@ -83,9 +83,9 @@ class Etcd:
         self._auth: HttpHeaders = ()
 
     async def call(self, method: str, body: EtcdJson, within: float, ordering_key: str = "") -> EtcdJson:
-        """Call *method*, such as ``kv/txn``; what it does must be the same if it is done twice. See `Http.request`.
+        """Call *method*, such as ``kv/txn``, which must be safe to carry out twice. See `Http.request`.
 
-        If an answer to the same was lost before, there is ``"repeated": True`` in this one.
+        If the request was sent before and not answered, its answer has ``"repeated": True``.
         """
         until = self._now() + within
         if self._source.user and not self._auth:
@@ -100,15 +100,15 @@ class Etcd:
         return _body(answer)
 
     def unanswered(self, ordering_key: str) -> bool:
-        """Whether a request with *ordering_key* may still be carried out, after all that came later."""
+        """Whether a request with *ordering_key* may still be carried out, after all later ones."""
         return self._http.unanswered(ordering_key)
 
     def forget(self, ordering_key: str) -> None:
-        """Drop what is known of *ordering_key*: its last request was sent."""
+        """Forget *ordering_key*: its last request was sent."""
         self._http.forget(ordering_key)
 
     async def watch(self, key: str, revision: int, within: float, *, end: str = "", puts: bool = False) -> EtcdWatch:
-        """Watch *key*, base64 as the gateway takes it, from *revision* on: for its end, and for *puts* if so wished.
+        """Watch *key*, in base64, from *revision* on: for its end, and with *puts* also for new values.
 
         With *end*, watch all keys from *key* to before that.
         """
@@ -117,7 +117,7 @@ class Etcd:
             await self._log_in(until)
         what: EtcdJson = {"key": key, "start_revision": str(revision)}
         what |= ({"range_end": end} if end else {}) | ({} if puts else {"filters": ["NOPUT"]})
-        # Without a leader nothing is ever seen, and etcd ends the stream if it is asked to.
+        # A server without a leader sees nothing happen; asked like this, it ends the stream.
         headers = (*self._auth, ("Grpc-Metadata-hasleader", "true"))
         request = HttpRequest("POST", "/v3/watch", json_body({"create_request": what}), headers)
         return EtcdWatch(await self._http.stream(request, until - self._now()))
@@ -146,21 +146,21 @@ class Etcd:
         if error is None:
             self._auth = (("Authorization", str(_body(answer)["token"])),)
         elif "authentication is not enabled" in error.message:
-            self._auth = (("Authorization", ""),)  # a cluster that will get users later: then it refuses, and we ask
+            self._auth = (("Authorization", ""),)  # if the cluster gets users later, it refuses, and we log in again
         else:
             raise _refused(answer.server, error)
 
 
 class EtcdWatch:
-    """A key that is watched, or several."""
+    """A watch on one key, or on several."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     async def told(self, within: float) -> set[str] | None:
-        """Wait until something happened, or the watch is over; None if nothing did *within* seconds.
+        """Wait until something happens, or the watch ends; None if nothing happens *within* seconds.
 
-        Returns the keys that have ended: none of them, if it was something else.
+        Returns the keys that were deleted: an empty set if something else happened.
         """
         while (line := await self._stream.line(within)) is not None:
             told = json.loads(line)
@@ -181,7 +181,7 @@ class EtcdWatch:
 
 
 def _cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
-    """Another server may be able to do what this one could not."""
+    """Why this server cannot serve the request, though another one may; None if it can."""
     if answer.status == 200:
         return None
     error = _error(answer)
@@ -194,7 +194,7 @@ def _cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
 
 
 def _error(answer: HttpAnswer) -> Error | None:
-    """The error that etcd tells in *answer*: a keepalive has its errors inside a stream, with the status 200."""
+    """The error in *answer*; None if it has none. A keepalive has its errors inside a stream, with status 200."""
     if answer.status == 200 and not answer.body.startswith(b'{"error"'):
         return None
     told = answer.json()
