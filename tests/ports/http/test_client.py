@@ -414,7 +414,7 @@ def test_what_no_server_of_http_says_is_told(scene: Scene) -> None:
         with ExitStack() as stack:
             port = stack.enter_context(liar(b"+PONG\r\n\r\n"))
             http = Http(at(port), runtime)
-            with pytest.raises(OutcomeUnknown, match="no answer of HTTP"):
+            with pytest.raises(OutcomeUnknown, match="its answer is not HTTP"):
                 await http.request(GET, 5.0)
             await http.close()
 

@@ -50,7 +50,7 @@ def test_what_is_no_answer_is_told() -> None:
     conversation = Conversation("h:1")
     conversation.ask(HttpRequest("GET", "/"))
     conversation.feed(b"SSH-2.0-OpenSSH\r\n\r\n")
-    with pytest.raises(ValueError, match="no answer of HTTP"):
+    with pytest.raises(ValueError, match="its answer is not HTTP"):
         conversation.answer()
 
 

@@ -134,7 +134,7 @@ class Conversation:
         try:
             return self._state.next_event()
         except h11.RemoteProtocolError as exc:
-            raise ValueError(f"it sent what is no answer of HTTP ({exc})") from exc
+            raise ValueError(f"its answer is not HTTP ({exc})") from exc
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make one for each call

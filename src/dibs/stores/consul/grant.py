@@ -1,10 +1,10 @@
-"""How a lock of Consul is taken: in one transaction, or after a wait in line.
+"""How a lock of Consul is taken: in one transaction, or after a wait in the queue.
 
 The key ``.lock`` alone decides who holds: the transaction that takes the lock makes it, and is refused if it is there,
-or if Consul's lock-delay for it runs. All else is order. Who has to wait leaves a ticket, and the key ``.waits``, which
-turns away whoever has none. A waiter watches the ticket before its own; the first one watches ``.lock``. So a hand-over
-wakes two waiters, however many there are. A first one that does not take what is free loses its ticket to the next who
-asks.
+or if Consul's lock-delay for it runs. All else is order. A waiter leaves a ticket, and the key ``.waits``, which turns
+away every ask without a ticket. It watches the ticket before its own; the first one watches ``.lock``. So a hand-over
+wakes two waiters, however many there are. If the first does not take a free lock, the next client that asks takes the
+lock and deletes that ticket.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from dibs.stores.consul.view import ENDLESS, ConsulView, view
 from dibs.stores.store import Ask, Busy, Grant
 
 PATIENCE = 0.5
-"""Seconds for which a lock that is free is kept for the first in line: it may stand still, or be gone."""
+"""Seconds for which a free lock is kept for the first waiter, which may stand still or be gone."""
 
 SECOND_LOOK = 1.0
-"""Seconds after which the second in line looks by itself: it is not told that the first does not take what is free."""
+"""Seconds after which the second waiter looks by itself: it is not told if the first does not take a free lock."""
 
 LONG = 60.0
-"""Seconds: there is nothing to wait for but the hint."""
+"""Seconds after which a waiter asks again where only the hint can change anything."""
 
 DELAY_LOOK = 0.5
-"""Seconds between two tries while the lock-delay runs: Consul tells nobody when it ends."""
+"""Seconds between two tries while the lock-delay runs: Consul does not tell when it ends."""
 
 DELAYED = "the session of its last holder ended, and Consul keeps the lock closed for the lock-delay"
 
 ROUNDS = 4
-"""How often one ask tries when what it has seen is not so any more."""
+"""How often one ask tries again because what it has read has changed."""
 
 REMEMBERED = 4096
-"""Names of which something is remembered: it saves requests, and nothing depends on it."""
+"""The most names of which something is remembered. That only saves requests."""
 
 
 class ConsulGrants:
-    """The asks of one client."""
+    """Asks for locks, and waits for them, on behalf of one client."""
 
     def __init__(
         self, agent: Agent, naming: ConsulNaming, runtime: Runtime, sessions: ConsulSessions, holdings: ConsulHoldings
@@ -52,22 +52,24 @@ class ConsulGrants:
         self.begin()
 
     def begin(self) -> None:
-        """Ask for nothing: at the start, and in a forked child."""
+        """Forget all asks: at the start, and in a forked child."""
         self._attempts: dict[str, ConsulAttempt] = {}
         self._contended: set[str] = set()
         self._free_since: dict[str, float] = {}
-        self._delays: dict[str, float] = {}  # until when a lock-delay runs if its holder's session ends now
+        self._delays: dict[
+            str, float
+        ] = {}  # until when the lock-delay would run if the session of the holder ended now
 
     def get(self, token: str) -> ConsulAttempt | None:
-        """The ask of *token*, if there is something of it at the server, or may be."""
+        """The ask of *token*, if it has, or may have, anything at the server."""
         return self._attempts.get(token)
 
     def queue_at_once(self, name: str) -> bool:
-        """Whether the last that asked for *name* with a ticket had to wait."""
+        """Whether the last ask for *name* with a ticket had to wait."""
         return name in self._contended
 
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
-        """Take the lock, or say why not."""
+        """Take the lock, or a ticket, or learn who has it."""
         self._holdings.watch()
         attempt = self._attempts.get(ask.token) or ConsulAttempt(ask, self._naming.keys(ask.name))
         self._attempts[ask.token] = attempt
@@ -80,19 +82,19 @@ class ConsulGrants:
             raise
 
     async def wait(self, ask: Ask, within: float) -> None:
-        """Wait until the ticket before ours is gone, or the lock itself."""
+        """Wait until the ticket before ours is gone, or the lock is free if we are the first."""
         until, attempt = self._runtime.now() + within, self._attempts.get(ask.token)
         if attempt is None or attempt.watched is None or attempt.session is None:
             await self._runtime.sleep(within)
             return
         if await self._sessions.ready(ask.ttl, until) is attempt.session:
-            left = min(until - self._runtime.now(), ask.ttl / 2)  # then the session is due
+            left = min(until - self._runtime.now(), ask.ttl / 2)  # then the session has to be renewed
             watched = attempt.watched
             over = left > 0 and await self._agent.watch(watched.key, watched.modified, left)
             attempt.called = over and watched.key == attempt.keys.held
 
     async def give_up(self, attempt: ConsulAttempt, until: float) -> LossReason | None:
-        """Leave the line, and give back what was taken without our knowing; None if that was the lock."""
+        """Delete our ticket, and give back a lock that was taken without our knowing; None if there was one."""
         session, keys, token = attempt.session, attempt.keys, attempt.ask.token
         if session is None or session.ended:
             self._attempts.pop(token, None)
@@ -115,7 +117,7 @@ class ConsulGrants:
         return reason
 
     async def close(self) -> None:
-        """Leave every line: the tickets end with their session, but who is behind need not wait for that."""
+        """Delete all tickets: they end with their session, but the waiters behind need not wait for that."""
         until = self._runtime.now() + PATIENCE
         for attempt in list(self._attempts.values()):
             try:
@@ -124,14 +126,14 @@ class ConsulGrants:
                 return
 
     async def stuck(self, found: ConsulView, until: float) -> str:
-        """Why what another program holds does not end by itself, and how to remove it; mostly it is ours, and does."""
+        """Why a lock of another program does not end by itself, and how to remove it; empty if it ends, or is ours."""
         session = found.foreign
         if session and await self._agent.never_ends(session, max(0.01, until - self._runtime.now())):
             return ENDLESS.format(session)
         return ""
 
     async def look(self, keys: ConsulKeys, until: float) -> ConsulView:
-        """All that Consul knows of one name."""
+        """Read all keys of one name."""
         answer = await self._agent.read([seen(keys.all)], until - self._runtime.now())
         return view(keys, [] if isinstance(answer, ConsulRefusal) else answer)
 
@@ -159,7 +161,7 @@ class ConsulGrants:
         return self._had(attempt, session, found) or self._busy(attempt, found, delayed, stuck)
 
     async def _first_look(self, attempt: ConsulAttempt, until: float) -> ConsulView | None:
-        """Who asks for the first time, or was called, just tries."""
+        """Read the keys before the first try; None if it is a first ask or was called: then it just tries."""
         called, attempt.called = attempt.called, False
         if attempt.unsure and attempt.session is not None:
             return await self._resolved(attempt, attempt.session, until)
@@ -168,9 +170,9 @@ class ConsulGrants:
         return None
 
     async def _resolved(self, attempt: ConsulAttempt, session: ConsulSession, until: float) -> ConsulView | None:
-        """What there is, once nothing that was sent before can be carried out any more; None if the session is gone.
+        """Read the keys, once no earlier request can still be carried out; None if the session has ended.
 
-        A later answer, also "busy", counts for all that was asked with the token: so it must not be overtaken.
+        A later answer, also "busy", counts for all asks with the token, so none of them may be carried out after it.
         """
         answer = await self._sessions.restamp(session, until, seen(attempt.keys.all))
         attempt.unsure = False
@@ -182,12 +184,12 @@ class ConsulGrants:
 
     async def _session(self, attempt: ConsulAttempt, until: float) -> ConsulSession:
         session = await self._sessions.ready(attempt.ask.ttl, until)
-        if attempt.session is not session:  # the first, or the last has ended, and our ticket with it
+        if attempt.session is not session:  # our first session, or the last has ended, and our ticket with it
             attempt.session, attempt.ticket = session, 0
         return session
 
     def _may_take(self, attempt: ConsulAttempt, found: ConsulView) -> bool:
-        """Whether it is free, and our turn."""
+        """Whether the lock is free, and it is our turn."""
         name = attempt.ask.name
         if not found.is_free:
             self._free_since.pop(name, None)
@@ -197,7 +199,7 @@ class ConsulGrants:
         return self._runtime.now() - self._free_since.setdefault(name, self._runtime.now()) >= PATIENCE
 
     async def _send(self, attempt: ConsulAttempt, ops: list[Op], until: float) -> list[Entry] | ConsulRefusal:
-        attempt.unsure = True  # whoever is cancelled in it does not come to know
+        attempt.unsure = True  # a caller that is cancelled here does not learn the outcome
         try:
             answer = await self._agent.txn(ops, until - self._runtime.now(), ordering_key=attempt.ask.token)
         except StoreUnavailable as error:
@@ -218,9 +220,9 @@ class ConsulGrants:
     async def _learn(
         self, attempt: ConsulAttempt, session: ConsulSession, stamp: int, answer: ConsulRefusal, until: float
     ) -> bool:
-        """Why it was refused; False if it was for our own session, and another round tells more."""
+        """Note what the refusal tells of the lock; False if it was about our session, and another round tells more."""
         if STAMP in answer.said or answer.by_session:
-            if stamp == session.stamp:  # else somebody else of this client wrote it meanwhile
+            if stamp == session.stamp:  # if not, another ask of this client has written it
                 await self._sessions.restamp(session, until)
             return False
         if TURN in answer.said:
@@ -229,7 +231,7 @@ class ConsulGrants:
         return True
 
     async def _found(self, attempt: ConsulAttempt, session: ConsulSession, until: float) -> ConsulView | None:
-        """What there is, from our place in line if we are to have one; None if our session is not fit for that."""
+        """Read the keys, and take a ticket first if the ask queues; None if our session does not allow that."""
         if not attempt.ask.queue or attempt.ticket:
             return await self.look(attempt.keys, until)
         stamp = session.stamp

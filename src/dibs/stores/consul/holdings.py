@@ -1,7 +1,7 @@
 """What one client holds, and the end of what it does not renew.
 
 Many leases share a session, which lives as long as one of them is renewed. So a lease that is not renewed for its ttl,
-since the program dropped it, is given back here; the server ends only what the whole client left.
+because the program dropped it, is given back here: the server ends leases only when the whole client is gone.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ NAP = 1.0
 """Seconds between two looks of the watch, at most."""
 
 AGAIN = 0.1
-"""Seconds after which it tries again to give back what could not be given back."""
+"""Seconds after which it tries again to give back a lease."""
 
 REMEMBERED = 10_000
-"""Tokens whose loss is remembered until somebody asks."""
+"""The most tokens whose loss is remembered until their owner asks."""
 
 
 class ConsulHolding:
-    """One grant."""
+    """One grant, as this client knows it."""
 
     __slots__ = ("ends_at", "fence", "index", "keys", "name", "session", "token")
 
     def __init__(self, name: str, token: str, keys: ConsulKeys, session: ConsulSession, fence: int, index: int) -> None:
         self.name, self.token, self.keys, self.session = name, token, keys, session
         self.fence = fence
-        self.index = index  # of the key as it is now: another process that attaches to the lease writes it anew
+        self.index = (
+            index  # of the key as we know it: a process that takes the lease over writes the key, and its index changes
+        )
         self.ends_at = 0.0
 
 
 class ConsulHoldings:
-    """All of them, by token."""
+    """The grants that one client holds, by token."""
 
     def __init__(self, runtime: Runtime, give_up: Callable[[ConsulHolding], Awaitable[bool]]) -> None:
-        """*give_up* gives one back whose ttl is over, and tells whether that is done."""
+        """*give_up* gives back a grant whose ttl is over, and tells whether it is gone."""
         self._runtime, self._give_up = runtime, give_up
         self.tell: Callable[[str, str, LossReason], None] | None = None
-        """Who wants to know at once of a loss."""
+        """Called at each loss, at once, with name, token and reason."""
         self.begin()
 
     def begin(self) -> None:
@@ -54,31 +56,31 @@ class ConsulHoldings:
         self._loop = WatchLoop(self._runtime, "dibs leases", NAP)
 
     def get(self, token: str) -> ConsulHolding | None:
-        """What *token* holds."""
+        """The grant of *token*; None if it holds nothing here."""
         return self._all.get(token)
 
     def add(self, holding: ConsulHolding, ttl: float) -> None:
-        """It was granted; it ends after *ttl* unless it is renewed."""
+        """Add a grant, which ends after *ttl* seconds unless it is renewed."""
         self._all[holding.token] = holding
         self.extend(holding, ttl)
         self.watch()
         self._loop.wake_by(holding.ends_at)
 
     def watch(self) -> None:
-        """Look after what is held until nothing has been for a while. Begin before anything is asked for: where no
-        thread can be started, nothing is granted."""
+        """Look after the grants until there have been none for a while. Called before an ask: where no thread can be
+        started, nothing is granted."""
         self._loop.start(self)
 
     def extend(self, holding: ConsulHolding, ttl: float) -> None:
-        """It was renewed."""
+        """Let a grant that was renewed end after *ttl* seconds from now."""
         holding.ends_at = max(holding.ends_at, self._runtime.now() + ttl)
 
     def drop(self, token: str) -> ConsulHolding | None:
-        """It was given back, or went elsewhere."""
+        """Forget the grant of *token*, which was given back or handed over, and return it."""
         return self._all.pop(token, None)
 
     def lose(self, holding: ConsulHolding, reason: LossReason) -> None:
-        """It is over, and its owner did not end it."""
+        """Forget a grant that was lost, remember why, and tell its holder."""
         if self._all.pop(holding.token, None) is None:
             return
         self._remember(holding.token, reason)
@@ -86,17 +88,17 @@ class ConsulHoldings:
             self.tell(holding.name, holding.token, reason)
 
     def reason(self, token: str) -> LossReason | None:
-        """Why *token* lost what it held, if that was seen here."""
+        """Why *token* lost its grant, if that was noticed here."""
         return self._reasons.get(token)
 
     def lose_all_of(self, session: ConsulSession) -> None:
-        """*session* has ended, and all that it carried."""
+        """Lose all grants of *session*, which has ended."""
         for holding in list(self._all.values()):
             if holding.session is session:
                 self.lose(holding, LossReason.SESSION_ENDED)
 
     async def close(self) -> None:
-        """Stop watching."""
+        """Stop looking after the grants, and wait for that."""
         self._loop.stop()
         await self._loop.join(NAP)
 

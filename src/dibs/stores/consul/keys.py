@@ -1,13 +1,13 @@
 """From a name to its keys in Consul, and back. Distinct names have distinct keys, and so have distinct namespaces.
 
-    dibs/NAMESPACE/NAME/.lock          exists as long as somebody holds the lock, locked with the holder's session
+    dibs/NAMESPACE/NAME/.lock          exists while the lock has a holder, locked with the holder's session
     dibs/NAMESPACE/NAME/.last          the token of the last grant; the index that wrote it is that grant's fence
-    dibs/NAMESPACE/NAME/.line/TOKEN    somebody waits; locked with the waiter's session
-    dibs/NAMESPACE/NAME/.waits         somebody waits: who has no ticket must not take the lock
-    dibs/NAMESPACE/NAME/.evicted       the last time that somebody broke the lock
+    dibs/NAMESPACE/NAME/.line/TOKEN    the ticket of a waiter, locked with the waiter's session
+    dibs/NAMESPACE/NAME/.waits         exists while there are waiters: an ask without a ticket must not take the lock
+    dibs/NAMESPACE/NAME/.evicted       the last eviction of a holder
     dibs/NAMESPACE/.client/SESSION     every grant of a session checks its index; see `sessions`
 
-A quoted name never begins with a dot, so none can be taken for one of ours. ``NAME/.lock`` is also what ``consul
+A quoted name never begins with a dot, so none can be taken for one of these. ``NAME/.lock`` is also what ``consul
 lock dibs/NAMESPACE/NAME`` locks.
 """
 
@@ -17,18 +17,18 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 UNQUOTED = ":@+=,"
-"""What may stand in a key as it is, beside letters, digits and ``_.-~``."""
+"""What stays as it is in a key, besides letters, digits and ``_.-~``."""
 
 
 class ConsulKeys(NamedTuple):
     """The keys of one name."""
 
     all: str
-    """What they begin with."""
+    """The prefix of all of them."""
     held: str
     last: str
     tickets: str
-    """What the tickets begin with."""
+    """The prefix of the tickets."""
     waits: str
     evicted: str
 
@@ -45,15 +45,15 @@ class ConsulNaming:
         return ConsulKeys(top, *(f"{top}.{what}" for what in ("lock", "last", "line/", "waits", "evicted")))
 
     def client(self, session: str) -> str:
-        """The key of *session* itself."""
+        """The key that has the stamp of *session*."""
         return f"{self._top}.client/{session}"
 
     def under(self, prefix: str) -> str:
-        """What the keys of all names begin with that begin with *prefix*."""
+        """The prefix of the keys of all names that begin with *prefix*."""
         return self._top + quoted(prefix)
 
     def name(self, key: str) -> str | None:
-        """The name that *key* belongs to; None if it is of no name."""
+        """The name that *key* belongs to; None if it belongs to no name."""
         name, slash, _ = key.removeprefix(self._top).partition("/")
         return unquote(name) if slash and not name.startswith(".") else None
 

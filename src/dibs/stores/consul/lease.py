@@ -1,7 +1,7 @@
 """How leases of Consul are kept: renewed together, handed over to another process, given back.
 
-A lease that leaves its client, since another process resumes or renews it, moves to a session of its own: the client's
-lives and dies with the client. Moving is one transaction, so nobody can come between.
+A lease that leaves its client, because another process resumes or renews it, moves to a session of its own: that of
+the client ends with the client. Moving is one transaction, so no other client can take the lock in between.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dibs.stores.consul.view import ConsulView
 from dibs.stores.store import Claim, RenewAnswer, settled
 
 TOGETHER = 31
-"""Leases that are looked at together, with two operations for each; a transaction of Consul has at most 64."""
+"""Leases that one transaction checks, with two operations for each; it has at most 64 in Consul."""
 
 
 class Moved(Enum):
-    """The key of a claim has another index: another process has it under a session of its own."""
+    """The key of a claim has another index: the lease has moved to a session of its own."""
 
     MOVED = "moved"
 
@@ -35,7 +35,7 @@ MOVED = Moved.MOVED
 
 
 class ConsulLeases:
-    """The leases of one client, and those of others that it is told of."""
+    """Renews, hands over and gives back leases of one client, and those of others that it is asked for."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ConsulLeases:
     # --- renewing ------------------------------------------------------------------------------------------
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
-        """One request for each session, and one for 31 leases: a session can live without the key it had locked."""
+        """One request for each session, and one for 31 leases: a session may outlive the key that it had locked."""
         answers: dict[int, RenewAnswer] = {}
         ours: dict[ConsulSession, list[int]] = {}
         for place, claim in enumerate(claims):
@@ -83,19 +83,19 @@ class ConsulLeases:
         return answers
 
     async def _checked(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
-        """What their keys are now, and whose lock was broken: one answer tells both, so nobody waits for the reason."""
+        """Read the keys and the evictions of all *claims* at once: a loss is told with its reason."""
         keys = [self._naming.keys(claim.name) for claim in claims]
         ops = [seen(key) for each in keys for key in (each.held, each.evicted)]
         answer = await self._agent.read([seen(session.key), *ops], until - self._runtime.now())
         found = {entry.key: entry for entry in answer} if isinstance(answer, list) else {}
-        if session.key not in found:  # what we may not read looks as if it were not there
+        if session.key not in found:  # a key that we may not read looks as if it were not there
             await self._refuse_blindness(session, until)
         answers = [self._told(claim, ConsulView.of(each, found)) for claim, each in zip(claims, keys, strict=True)]
         await self._clear(session, [found.get(each.held) for each in keys], until)
         return [await self._one(claims[i], until) if told is MOVED else told for i, told in enumerate(answers)]
 
     def _told(self, claim: Claim, found: ConsulView) -> RenewAnswer | Moved:
-        """What the keys say of *claim*; one that is another's, or not there, is a loss at once."""
+        """What the keys say of *claim*. If the lock is another client's, or free, that is a loss."""
         held, holding = found.held_by(claim.token), self._holdings.get(claim.token)
         if held is None:
             return self._lost(claim.token, found)
@@ -105,7 +105,7 @@ class ConsulLeases:
         return None
 
     async def _clear(self, session: ConsulSession, found: Sequence[Entry | None], until: float) -> None:
-        """Delete what somebody wrote over a key that our session has locked: it says of nobody that he holds it."""
+        """Delete keys that our session has locked and another program has overwritten: they name no holder."""
         for held in found:
             if held is not None and held.session == session.id and not unpacked(held.value):
                 with contextlib.suppress(StoreUnavailable):
@@ -113,11 +113,11 @@ class ConsulLeases:
                     await self._agent.txn(ops, until - self._runtime.now())
 
     async def _refuse_blindness(self, session: ConsulSession, until: float) -> None:
-        """Ask for what is refused, and not left out, if we may not see it."""
+        """Raise if we may not read the key of *session*: unlike a missing right to list, that is an error."""
         await self._agent.read([unchanged(session.key, session.stamp)], until - self._runtime.now())
 
     async def _one(self, claim: Claim, until: float) -> RenewAnswer:
-        """One that no session of ours carries, or none that lives so long."""
+        """Renew a claim that is in no session of ours, or in one that is too short for it."""
         try:
             return await self._moved(claim, until)
         except StoreUnavailable as error:
@@ -129,7 +129,7 @@ class ConsulLeases:
         if held is None or found.fence != claim.fence:
             return self._lost(claim.token, found)
         if seconds(unpacked(held.value), "own") >= claim.ttl:
-            self._holdings.drop(claim.token)  # what we knew of it is not so any more
+            self._holdings.drop(claim.token)  # what we knew of it is out of date
             alive = await self._agent.renew_session(held.session, until - self._runtime.now())
             return None if alive else LossReason.TAKEN
         return None if await self._move(claim, held, until) else self._lost(claim.token, found)
@@ -146,14 +146,14 @@ class ConsulLeases:
     # --- handing over --------------------------------------------------------------------------------------
 
     async def detach(self, claim: Claim, until: float) -> None:
-        """Let it live without this client."""
+        """Move the lease to a session of its own, so that it outlives this client."""
         found = await self._grants.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
         if held is None or not (unpacked(held.value).get("own") or await self._move(claim, held, until)):
             self._lost(claim.token, found)
 
     async def attach(self, claim: Claim, who: dict[str, object], until: float) -> None:
-        """Let it live with this client, which is *who* is shown as its holder."""
+        """Move the lease to a session of this client. *who* is shown as its holder."""
         keys = self._naming.keys(claim.name)
         session = await self._sessions.ready(claim.ttl, until)
         found = await self._grants.look(keys, until)
@@ -170,7 +170,7 @@ class ConsulLeases:
         await self.end_own(held, until)
 
     async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
-        """Let *held* have a session of its own."""
+        """Move the lease on the key *held* to a session of its own; False if it has changed."""
         own = await self._sessions.own(claim.ttl, until)
         value = packed(**{**unpacked(held.value), "own": claim.ttl})
         try:
@@ -186,7 +186,7 @@ class ConsulLeases:
         return moved
 
     async def _relock(self, held: Entry, session: str, value: bytes, until: float) -> int | None:
-        """Pass the lock on *held* from its session to *session*; None if it has changed."""
+        """Move the lock on *held* from its session to *session*; returns the new index, None if it has changed."""
         ops = [unchanged(held.key, held.modified), unlocked(held.key, held.session), locked(held.key, session, value)]
         answer = await self._agent.txn(ops, until - self._runtime.now())
         return None if isinstance(answer, ConsulRefusal) else answer[-1].modified
@@ -194,7 +194,7 @@ class ConsulLeases:
     # --- giving back ---------------------------------------------------------------------------------------
 
     async def release(self, name: str, token: str, until: float) -> LossReason | None:
-        """Give back whatever *token* has; None if that was the lock."""
+        """Give back what *token* has; None if that was the lock, or why it was not."""
         holding = self._holdings.get(token)
         refused = await self._give_back(holding, until) if holding is not None else None
         if holding is not None and refused is None:
@@ -209,15 +209,15 @@ class ConsulLeases:
             if refused is None or not refused.says_absent(0):
                 raise
             self._holdings.drop(token)
-            return LossReason.TAKEN  # the first answer counts, whatever becomes of the question why
+            return LossReason.TAKEN  # the first answer counts, even if we cannot find out why
 
     async def give_up(self, holding: ConsulHolding) -> bool:
-        """Give back one whose ttl is over; tell whether it is gone."""
+        """Give back a grant whose ttl is over; tell whether it is gone."""
         try:
             await self._give_back(holding, self._runtime.now() + 1.0)
         except StoreUnavailable:
             return False
-        return True  # or it was gone, or has moved
+        return True  # or it was gone before, or has moved
 
     async def _give_back(self, holding: ConsulHolding, until: float) -> ConsulRefusal | None:
         ops = [unchanged(holding.keys.held, holding.index), deleted(holding.keys.held)]
@@ -225,7 +225,7 @@ class ConsulLeases:
         return answer if isinstance(answer, ConsulRefusal) else None
 
     async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
-        """Whose grant we do not know, or whose key has changed."""
+        """Give back a grant that we do not know, or whose key has changed."""
         found = await self._grants.look(self._naming.keys(name), until)
         held, reason = found.held_by(token), LossReason.TAKEN
         if held is None:
@@ -244,7 +244,7 @@ class ConsulLeases:
         return None
 
     async def end_own(self, held: Entry, until: float) -> None:
-        """End the session that *held* had for itself, if it had one; else that ends after its ttl."""
+        """End the session of its own that *held* had, if it had one; if that fails, it ends after its ttl."""
         if unpacked(held.value).get("own"):
             with contextlib.suppress(StoreUnavailable):
                 await self._agent.destroy_session(held.session, until - self._runtime.now())

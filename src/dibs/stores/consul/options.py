@@ -1,4 +1,4 @@
-"""The options that a URL of a Consul store may have, beside those of TLS."""
+"""The options that a URL of a Consul store may have, besides those for TLS."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dibs.errors import Misuse
 NAMES = ("lock_delay", "min_ttl", "dc")
 
 SHORTEST_TTL = 10.0
-"""Seconds: what servers have as ``session_ttl_min`` if nobody changed it."""
+"""Seconds: the ``session_ttl_min`` of servers by default."""
 
 LONGEST_TTL = 76_800.0
-"""Seconds: no session of Consul has more than a day, and one lives an eighth longer than its leases."""
+"""Seconds: a session of Consul lasts at most a day, and is an eighth longer than its leases."""
 
 LONGEST_DELAY = 60.0
-"""Seconds: Consul cuts a longer lock-delay."""
+"""Seconds: Consul shortens a longer lock-delay to this."""
 
 DELAY = 1 / 2
-"""The part of the ttl that the lock-delay is by default. A holder whose session somebody destroyed learns of it when
-it renews, after a third of the ttl at most, and so before the next is let in. With the ttl of 30 s that dibs has by
-default it comes to 15 s, which is Consul's own default."""
+"""The lock-delay by default, as a part of the ttl. A holder whose session was destroyed learns of it when it renews,
+after a third of the ttl at most, and so before the next client gets the lock. With the default ttl of 30 s, the
+lock-delay is 15 s, which is Consul's own default."""
 
 
 class ConsulOptions(NamedTuple):
-    """What they say."""
+    """The options of a URL, with defaults for those that it does not have."""
 
     lock_delay: float | None
-    """Seconds; None: a part of the ttl."""
+    """Seconds; None stands for a part of the ttl."""
     min_ttl: float
     datacenter: str
 
@@ -40,7 +40,7 @@ class ConsulOptions(NamedTuple):
 
 
 def options_from(found: Mapping[str, str]) -> ConsulOptions:
-    """Read them."""
+    """Read the options *found* in a URL; `Misuse` for values that Consul does not allow."""
     delay = _seconds(found, "lock_delay", LONGEST_DELAY) if "lock_delay" in found else None
     shortest = _seconds(found, "min_ttl", LONGEST_TTL) if "min_ttl" in found else SHORTEST_TTL
     if not shortest:
@@ -49,7 +49,7 @@ def options_from(found: Mapping[str, str]) -> ConsulOptions:
 
 
 def token_from(password: str) -> str:
-    """The ACL token: that of the URL, else that of the environment, as Consul's own clients have it."""
+    """The ACL token: that of the URL, or that of the environment, as in Consul's own clients."""
     return password or os.environ.get("CONSUL_HTTP_TOKEN", "")
 
 

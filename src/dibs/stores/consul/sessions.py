@@ -1,11 +1,11 @@
 """The sessions of one client: one for each ttl, which carries all its leases of that ttl.
 
-Consul promises that a session lives for its ttl after a renewal, and lets it live for twice that. A lease counts from
-its own ask, so a session has a little more than the ttl of its leases, and is renewed before a grant if its last
-renewal is older than that little: as a rule a grant costs no renewal.
+Consul promises that a session lives for its ttl after a renewal, and lets it live for up to twice that. A lease counts
+from its own ask, so a session has a little more than the ttl of its leases. It is renewed before a grant if its last
+renewal is older than that little, so most grants need no renewal.
 
-Each session has a key, and every grant checks the index of that key, its *stamp*. Whoever wants to be sure that
-something that was sent will never be carried out writes the key: what carries the older stamp is refused from then on.
+Each session has a key, and every grant checks the index of that key, its *stamp*. To make sure that an earlier request
+is never carried out, the client writes the key: requests with an older stamp are refused from then on.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry, Op
 from dibs.stores.consul.txn import locked, packed
 
 MORE = 1 / 8
-"""The part of a lease's ttl that its session lives longer."""
+"""By how much a session is longer than its leases, as a part of their ttl."""
 
 CLOSING = 1.0
-"""Seconds for ending all sessions."""
+"""Seconds that closing may take to end all sessions."""
 
 
 class ConsulSession:
-    """One of them."""
+    """One session with Consul, as it was when it was last confirmed."""
 
     __slots__ = ("delay", "ended", "id", "key", "sent_at", "stamp", "ttl")
 
     def __init__(self, session: str, ttl: float, delay: float, key: str, sent_at: float) -> None:
         self.id, self.ttl, self.delay, self.key = session, ttl, delay, key
-        self.sent_at = sent_at  # when the last renewal was sent that was confirmed
+        self.sent_at = sent_at  # when the last confirmed renewal was sent
         self.stamp = 0
         self.ended = False
 
 
 class PendingSession:
-    """A session that is being made, and those who wait for it."""
+    """A session that is being made, and the event that its waiters wait for."""
 
     __slots__ = ("done", "error", "session")
 
@@ -53,29 +53,29 @@ class PendingSession:
 
 
 class ConsulSessions:
-    """Makes them, renews them and ends them."""
+    """Makes, renews and ends the sessions of one client."""
 
     def __init__(self, agent: Agent, naming: ConsulNaming, runtime: Runtime, options: ConsulOptions) -> None:
         self._agent, self._naming, self._runtime, self._options = agent, naming, runtime, options
         self.on_end: Callable[[ConsulSession], None] = lambda _: None
-        """Called when one has ended at the server before we ended it."""
+        """Called when a session turns out to have ended at the server."""
         self.begin()
 
     def begin(self) -> None:
-        """Have none: at the start, and in a forked child."""
+        """Have no session: at the start, and in a forked child."""
         self._mutex = self._runtime.mutex()
         self._ready: dict[float, ConsulSession] = {}
         self._making: dict[float, PendingSession] = {}
 
     async def ready(self, ttl: float, until: float) -> ConsulSession:
-        """The session for leases of *ttl*, alive for so long from now."""
+        """The session for leases of *ttl*; it lives for at least that long from now."""
         while True:
             session = self._ready.get(ttl) or await self._made(ttl, until)
             if await self._is_fresh(session, until):
                 return session
 
     async def renew(self, session: ConsulSession, until: float) -> bool:
-        """Let it live for its ttl from now; False if it has ended."""
+        """Let *session* live for its ttl from now; False if it has ended."""
         sent_at = self._runtime.now()
         if not await self._agent.renew_session(session.id, until - sent_at):
             self._end(session)
@@ -84,9 +84,9 @@ class ConsulSessions:
         return True
 
     async def restamp(self, session: ConsulSession, until: float, *ops: Op) -> list[Entry] | ConsulRefusal | None:
-        """Void whatever was sent with this session and not carried out so far, and do *ops*; None if it has ended.
+        """Void all earlier requests of *session* that were not carried out yet, and do *ops*; None if it has ended.
 
-        Doing *ops* twice has to be the same as once.
+        *ops* have to be safe to carry out twice.
         """
         stamp = locked(session.key, session.id, packed(token=self._runtime.token()))
         answer = await self._agent.txn([stamp, *ops], until - self._runtime.now(), again=True)
@@ -99,11 +99,11 @@ class ConsulSessions:
         return answer[1:]
 
     async def own(self, ttl: float, until: float) -> str:
-        """A session for one lease alone, which whoever has that lease renews."""
+        """A session for a single lease, renewed by the process that has that lease."""
         return await self._agent.create_session(self._wanted(ttl, ttl), until - self._runtime.now())
 
     async def close(self) -> None:
-        """End them, and with them whatever they still have locked."""
+        """End all sessions, and with them what they still have locked."""
         until = self._runtime.now() + CLOSING
         for making in list(self._making.values()):
             await making.done.wait(max(0.0, until - self._runtime.now()))
@@ -125,7 +125,7 @@ class ConsulSessions:
         return await self.renew(session, until)
 
     async def _made(self, ttl: float, until: float) -> ConsulSession:
-        """Make one, beside the caller: if that is cancelled, the session is there for whoever comes next."""
+        """Make a session in the background: if the caller is cancelled, the next one has it."""
         with self._mutex:
             ready, making = self._ready.get(ttl), self._making.get(ttl)
             if ready is not None:
@@ -133,7 +133,7 @@ class ConsulSessions:
             if making is None:
                 mine = making = PendingSession(self._runtime.event())
                 self._runtime.spawn(lambda: self._make(ttl, until, mine), "dibs session")
-                self._making[ttl] = mine  # not before: if it cannot be started, the next one tries again
+                self._making[ttl] = mine  # only now: if the job cannot be started, the next caller tries again
         if not await making.done.wait(max(0.0, until - self._runtime.now())):
             raise StoreUnavailable(str(self._agent), "it has made no session in time")
         if making.session is None:
@@ -147,7 +147,7 @@ class ConsulSessions:
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             making.error = error
         finally:
-            with self._mutex:  # together: between them somebody would make a second one
+            with self._mutex:  # in one step: in between, another caller would make a second session
                 self._making.pop(ttl, None)
                 if making.session is not None:
                     self._ready[ttl] = making.session
@@ -160,7 +160,7 @@ class ConsulSessions:
         try:
             if await self.restamp(session, until) is None:
                 raise StoreUnavailable(str(self._agent), "a session ended right after it was made")
-        except StoreUnavailable:  # perhaps we may not write its key: then it is of no use to anybody
+        except StoreUnavailable:  # perhaps we may not write its key: then it is of no use
             with contextlib.suppress(StoreUnavailable):
                 await self._agent.destroy_session(made, max(0.01, until - self._runtime.now()))
             raise
@@ -176,7 +176,7 @@ class ConsulSessions:
         self.on_end(session)
 
     def _wanted(self, ttl: float, lives: float) -> dict[str, object]:
-        """What a session is asked for with. No health check ends it: a node that is slow to answer is not dead."""
+        """The request for a session. No health check ends it: a node that is slow to answer is not dead."""
         return {
             "Name": f"dibs: {signature(here(self._runtime.pid(), '', ''))}",
             "TTL": f"{math.ceil(max(lives, self._options.min_ttl) * 1000)}ms",

@@ -1,7 +1,7 @@
 """Grants leases from Consul: a key that is locked for a session, and one transaction for each step.
 
-How a lock is taken is in `grant`, how it is kept in `lease`, what carries it in `sessions`, and
-what stands in which key in `keys`.
+How a lock is taken is in `grant`, how it is kept in `lease`, the sessions that it belongs to are in `sessions`, and its
+keys in `keys`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, option
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
 from dibs.stores.consul.sessions import ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
-from dibs.stores.consul.view import broken_tokens, by_name, view
+from dibs.stores.consul.view import evicted_tokens, by_name, view
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 ROOT = "dibs"
-"""What all keys begin with, unless the URL has a path."""
+"""The prefix of all keys, unless the URL has a path."""
 
 NO_SESSION = "00000000-0000-0000-0000-000000000000"
-"""Locks nothing: an ask with it is refused, and the refusal says whether a lock-delay runs."""
+"""The id of no session: an ask with it is refused, and the refusal says whether a lock-delay runs."""
 
 REMEMBERED = 20
-"""The number of broken grants that are remembered for each name, so that their holders can be told."""
+"""The evicted grants of each name that are remembered, so that their holders can be told."""
 
 CLOSED = "the session of the last holder ended, and Consul keeps the lock closed for its lock-delay"
 
@@ -59,7 +59,7 @@ class ConsulStore(Store):
         fence="the index of the transaction that granted it, in Consul's log; falls only if a datacenter is built anew "
         "from an old snapshot",
         wake="a blocking query on the ticket before its own",
-        order="arrival; after 0.5 s in which the first does not take what is free, whoever asks",
+        order="arrival; if the first waiter does not take a free lock for 0.5 s, any client that asks",
         freed="after 9/8 of the ttl, or up to twice that, as Consul ends sessions; then after the lock-delay, which is "
         "half of the ttl unless the URL says otherwise",
         waiter_crash=Bound(
@@ -103,34 +103,34 @@ class ConsulStore(Store):
         self.shortest_ttl = options.min_ttl  # type: ignore[misc] # the server's, which differs
 
     async def grant(self, ask: Ask, within: float) -> Grant | Busy:
-        """One transaction; two where somebody else holds it."""
+        """One transaction; two if another client holds the lock."""
         return await self._grants.grant(ask, self._runtime.now() + within)
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
-        """One request for each session, and one for 64 leases."""
+        """One request for each session, and one for 31 leases."""
         return await self._leases.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
-        """One transaction."""
+        """One transaction: delete the key of the lock, or of the ticket."""
         return await self._leases.release(name, token, self._runtime.now() + within)
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
-        """A blocking query."""
+        """A blocking query on the ticket before ours, or on the lock."""
         await self._grants.wait(ask, within)
 
     def queue_at_once(self, name: str) -> bool:
-        """Whether the last that asked had to wait."""
+        """Whether the last ask for *name* with a ticket had to wait."""
         return self._grants.queue_at_once(name)
 
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
-        """Look who holds it, then delete the key if it is still the same."""
+        """Look who holds the lock, then one transaction: if that is still so, delete the key and note the eviction."""
         until, keys = self._runtime.now() + within, self._naming.keys(name)
         found = await self._grants.look(keys, until)
         holder, held = found.holder(name), found.held
         if holder is None or held is None or holder.fence != fence:
             return False
         by = signature(here(self._runtime.pid(), name, ""))
-        before = broken_tokens(found.evicted)[: REMEMBERED - 1]  # they may not have asked by now
+        before = evicted_tokens(found.evicted)[: REMEMBERED - 1]  # their holders may not have asked yet
         note = packed(token=found.token, fence=fence, reason=reason, by=by, at=wall_clock(), before=before)
         ops = [unchanged(held.key, held.modified), deleted(held.key), written(keys.evicted, note)]
         if isinstance(await self._agent.txn(ops, until - self._runtime.now()), ConsulRefusal):
@@ -139,7 +139,7 @@ class ConsulStore(Store):
         return True
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
-        """Read all keys of those names."""
+        """Read all keys of the names that begin with *prefix*, in one request."""
         until = self._runtime.now() + within
         entries = await self._agent.read([seen(self._naming.under(prefix))], within)
         found = by_name([] if isinstance(entries, ConsulRefusal) else entries, self._naming.name)
@@ -149,7 +149,7 @@ class ConsulStore(Store):
         return [holder for holder in holders if holder is not None]
 
     async def show(self, name: str, within: float) -> LockState:
-        """Read all its keys; whether a lock-delay runs is found out by asking for the lock in vain."""
+        """Read all keys of *name*. An ask that is always refused tells whether a lock-delay runs."""
         until, keys = self._runtime.now() + within, self._naming.keys(name)
         found, closed = await self._grants.look(keys, until), False
         if found.is_free:
@@ -158,17 +158,17 @@ class ConsulStore(Store):
         return found.state(name, (CLOSED,) if closed else (), await self._grants.stuck(found, until))
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
-        """Move it to a session of ours."""
+        """Move the lease to a session of this client, and write this process into the value."""
         who = here(self._runtime.pid(), claim.name, note)
         facts = {"host": who.host, "pid": who.pid, "user": who.user, "note": note}
         await self._leases.attach(claim, facts, self._runtime.now() + within)
 
     async def detach(self, claim: Claim, within: float) -> None:
-        """Move it to a session of its own."""
+        """Move the lease to a session of its own, which ends after the ttl whatever becomes of this process."""
         await self._leases.detach(claim, self._runtime.now() + within)
 
     def compare(self, claim: Claim) -> dict[str, dict[str, object]]:
-        """An operation of a transaction: the key of the lock is as this grant has it."""
+        """An operation for the caller's own transaction, which is refused unless this grant still holds."""
         holding = self._holdings.get(claim.token)
         if holding is None:
             raise Misuse(
@@ -177,18 +177,18 @@ class ConsulStore(Store):
         return unchanged(holding.keys.held, holding.index)
 
     def on_loss(self, call: Callable[[str, str, LossReason], None]) -> None:
-        """Tell *call* when a session turns out to have ended."""
+        """Do *call* for every grant whose session turns out to have ended."""
         self._holdings.tell = call
 
     async def close(self) -> None:
-        """Leave all lines, end our sessions, and close the connections."""
+        """Delete our tickets, end our sessions, and close the connections."""
         await self._holdings.close()
         await self._grants.close()
         await self._sessions.close()
         await self._agent.close()
 
     def forked(self) -> None:
-        """Forget the parent's sessions, and what they hold."""
+        """Forget sessions, grants and connections: they are the parent's."""
         self._agent.forked()
         for part in (self._sessions, self._holdings, self._grants):
             part.begin()

@@ -1,4 +1,4 @@
-"""The operations of Consul's transactions, and what the keys of a lock hold: pure functions, no I/O."""
+"""The operations of Consul's transactions, and the values of the keys of a lock. No I/O."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dibs.holder import facts_of
 from dibs.stores.consul.port.agent import Op
 
 LOCK_FLAGS = 0x2DDCCBC058A50C18
-"""What Consul's own clients write on a key that is a lock, and look for before they take it: ``consul lock`` and we
-respect each other."""
+"""The flags that Consul's own clients write on a key that is a lock, and look for before they take it. So ``consul
+lock`` and dibs respect each other."""
 
 
 def absent(key: str) -> Op:
@@ -26,12 +26,12 @@ def unchanged(key: str, index: int) -> Op:
 
 
 def locked(key: str, session: str, value: bytes) -> Op:
-    """Lock *key* for *session*; refuse if another has it, or its lock-delay runs."""
+    """Lock *key* for *session*; refuse if another session has locked it, or its lock-delay runs."""
     return _kv("lock", key, Session=session, Value=b64encode(value).decode(), Flags=LOCK_FLAGS)
 
 
 def unlocked(key: str, session: str) -> Op:
-    """Take the lock of *session* off *key*."""
+    """Unlock *key*, which *session* has locked."""
     return _kv("unlock", key, Session=session)
 
 
@@ -51,18 +51,18 @@ def seen(prefix: str) -> Op:
 
 
 def packed(**facts: Any) -> bytes:
-    """A value."""
+    """*facts* as the value of a key."""
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
 def unpacked(value: bytes) -> dict[str, Any]:
-    """What *value* says; nothing if it is not one of ours."""
+    """The facts in *value*; none if it is not one of ours."""
     facts = facts_of(value)
     return facts if isinstance(facts.get("token"), str) else {}
 
 
 def seconds(facts: Mapping[str, Any], what: str) -> float:
-    """A length of time among *facts*; 0 if there is none."""
+    """The number of seconds that *facts* have as *what*; 0 if they have none."""
     found = facts.get(what)
     return float(found) if isinstance(found, int | float) and found >= 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What Consul knows of one name, read in one step: who holds it, who waits, who broke it."""
+"""What Consul knows of one name, read in one step: who holds it, who waits, and the last eviction."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ class ConsulView(NamedTuple):
     """The keys of one name, as they were at one moment."""
 
     held: Entry | None
-    """It may exist without a session: another program's client leaves it so."""
+    """The key of the lock. It may exist without a session: clients of other programs leave it like that."""
     last: Entry | None
     waits: Entry | None
     evicted: Entry | None
     tickets: tuple[Entry, ...]
-    """In the order of arrival."""
+    """The waiters, in the order of arrival."""
 
     @classmethod
     def of(cls, keys: ConsulKeys, found: Mapping[str, Entry], tickets: Iterable[Entry] = ()) -> Self:
-        """What was *found* of one name."""
+        """The view of one name, from the keys *found* and its *tickets*."""
         held, last, waits, evicted = map(found.get, (keys.held, keys.last, keys.waits, keys.evicted))
         return cls(held, last, waits, evicted, tuple(tickets))
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds it."""
+        """Whether the lock has no holder."""
         return self.held is None or not self.held.session
 
     @property
     def fence(self) -> int:
-        """The last fence given out: the index that wrote the last grant, also after that grant's end."""
+        """The last fence given out: the index that wrote the last grant, even if that is over."""
         return self.last.modified if self.last is not None else 0
 
     @property
     def token(self) -> str:
-        """Whose grant holds; empty if none does, or if it is not one of ours."""
+        """The token that holds the lock; empty if none does, or if it is not one of ours."""
         return unpacked(self.held.value).get("token", "") if self.held is not None and self.held.session else ""
 
     def held_by(self, token: str) -> Entry | None:
-        """The key, if *token* holds it."""
+        """The key of the lock, if *token* holds it."""
         return self.held if self.token == token else None
 
     def ahead_of(self, token: str) -> Sequence[Entry]:
-        """The tickets that come before that of *token*; all, if it has none."""
-        for place, ticket in enumerate(self.tickets):
+        """The tickets before that of *token*; all of them, if it has none."""
+        for index, ticket in enumerate(self.tickets):
             if ticket.key.rpartition("/")[2] == token:
-                return self.tickets[:place]
+                return self.tickets[:index]
         return self.tickets
 
     def ticket_of(self, token: str) -> int:
-        """The index of its ticket; 0 if it has none."""
+        """The index of the ticket of *token*; 0 if it has none."""
         return next((ticket.modified for ticket in self.tickets if ticket.key.rpartition("/")[2] == token), 0)
 
     def was_evicted(self, token: str) -> bool:
-        """Whether the grant of *token* is among the last that were broken."""
-        return self.evicted is not None and token in broken_tokens(self.evicted)
+        """Whether the holder with *token* is among the last that were evicted."""
+        return self.evicted is not None and token in evicted_tokens(self.evicted)
 
     @property
     def foreign(self) -> str:
@@ -68,7 +68,7 @@ class ConsulView(NamedTuple):
         return self.held.session if self.held is not None and self.held.session and not self.token else ""
 
     def holder(self, name: str, stuck: str = "") -> Holder | None:
-        """Who holds it; *stuck* says why that does not end by itself."""
+        """The holder of *name*, if there is one; *stuck* says why it does not end by itself."""
         held = self.held
         if held is None or not held.session:
             return None
@@ -76,7 +76,7 @@ class ConsulView(NamedTuple):
         return person(name, held, self.fence if ours else held.modified, stuck)
 
     def state(self, name: str, remarks: tuple[str, ...], stuck: str = "") -> LockState:
-        """All of it."""
+        """Everything that the keys tell of *name*, with *remarks* of the store."""
         waiting = tuple(person(name, ticket, 0) for ticket in self.tickets)
         return LockState(name, self.fence, self.holder(name, stuck), waiting, self._eviction(), remarks)
 
@@ -102,14 +102,14 @@ ENDLESS = (
 
 
 def person(name: str, entry: Entry, fence: int, stuck: str = "") -> Holder:
-    """Who locked *entry*, by its value; *stuck* says why that does not end by itself."""
+    """The holder or waiter that locked *entry*, by its value; *stuck* says why it does not end by itself."""
     who = Person.read(unpacked(entry.value)) or Person("unknown", 0, "unknown", FOREIGN, wall_clock())
     note = "; ".join(filter(None, (who.note, stuck)))
     return Holder(name, fence, who.host, who.pid, who.user, note, who.since, None)
 
 
-def broken_tokens(evicted: Entry | None) -> list[str]:
-    """Whose grants of one name were broken last, the newest first."""
+def evicted_tokens(evicted: Entry | None) -> list[str]:
+    """The tokens of the last evicted grants of one name, the newest first."""
     facts = unpacked(evicted.value) if evicted is not None else {}
     before = facts.get("before", [])
     return [facts["token"], *before] if facts and isinstance(before, list) else []

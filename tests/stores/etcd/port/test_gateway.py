@@ -125,7 +125,7 @@ def test_a_watch_of_a_history_that_was_compacted_is_over(gateway: Callable[[Answ
 
 def test_what_is_no_etcd_is_told(gateway: Callable[[Answers], Gateway]) -> None:
     etcd = gateway(lambda *_: (200, ["<html>hello</html>"])).open()
-    with pytest.raises(OutcomeUnknown, match="no answer of etcd"):
+    with pytest.raises(OutcomeUnknown, match="not an answer of etcd"):
         run(etcd.call("kv/txn", {}, 5.0))
     run(etcd.close())
     etcd = gateway(lambda *_: (404, ["404 page not found"])).open()

@@ -1,6 +1,6 @@
 """The HTTP API of Consul as the store uses it: transactions, sessions, blocking queries, and what its errors mean.
 
-Any agent can be asked anything; it passes what it is asked on to the leader of its datacenter.
+Any agent can be asked anything; it passes requests on to the leader of its datacenter.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dibs.ports.http.source import HttpSource
 from dibs.runtime import Runtime
 
 NOBODY_LEADS = ("No cluster leader", "No known Consul servers", "failed to get conn", "not the leader", "No path to")
-"""What an agent says when it could not pass a request on: nothing was done."""
+"""Errors of an agent that could not pass a request on: nothing was done."""
 
 WAIT_JITTER = 1 / 16
-"""The part by which Consul lengthens the wait of a blocking query, at most."""
+"""The part by which Consul may lengthen the wait of a blocking query."""
 
 TRAVEL = 0.05
-"""Seconds of a wait that are left for the way to the server and back."""
+"""Seconds of a wait that are kept for the way to the server and back."""
 
 RIGHTS = "the token needs key_prefix write on the locks, and session_prefix write"
-"""What to do when Consul refuses."""
+"""The advice for a request that Consul does not permit."""
 
 Op = dict[str, dict[str, Any]]
 """One operation of a transaction, as JSON."""
 
 
 class Entry(NamedTuple):
-    """A key as Consul has it."""
+    """A key and its value, as they are in Consul."""
 
     key: str
     value: bytes
     session: str
-    """Whose lock is on it; empty if none is."""
+    """The session that has locked it; empty if none has."""
     created: int
     """The index of the transaction that made the key."""
     modified: int
@@ -46,27 +46,28 @@ class Entry(NamedTuple):
 
 
 class ConsulRefusal(NamedTuple):
-    """A transaction that was not carried out: what those of its operations say that failed, by their place."""
+    """A transaction that was not carried out, with the errors of its operations."""
 
     said: Mapping[int, str]
+    """The index of each operation that failed to its error."""
 
     @property
     def by_delay(self) -> bool:
-        """Whether Consul keeps the key closed because the session of its last holder ended."""
+        """Whether the lock-delay runs: the session of the last holder ended, and Consul keeps the key closed."""
         return any("lock delay" in text for text in self.said.values())
 
-    def says_absent(self, place: int) -> bool:
-        """Whether the operation at *place* failed since its key is not there."""
-        return "doesn't exist" in self.said.get(place, "")
+    def says_absent(self, index: int) -> bool:
+        """Whether the operation at *index* failed because its key is not there."""
+        return "doesn't exist" in self.said.get(index, "")
 
     @property
     def by_session(self) -> bool:
-        """Whether the session of a lock operation is not there any more."""
+        """Whether the session of a lock operation has ended."""
         return any("invalid session" in text for text in self.said.values())
 
 
 class Agent:
-    """The agents of one datacenter, asked with one token."""
+    """Sends requests to the agents of one datacenter, with one token."""
 
     def __init__(self, source: HttpSource, runtime: Runtime, token: str, datacenter: str) -> None:
         self._http = Http(source, runtime, cannot_serve)
@@ -81,7 +82,7 @@ class Agent:
     async def txn(
         self, ops: Sequence[Op], within: float, *, ordering_key: str = "", again: bool = False
     ) -> list[Entry] | ConsulRefusal:
-        """Do all of *ops*, or none; perhaps twice, if *again* says that this is the same.
+        """Do all of *ops*, or none. With *again* they may be carried out twice, which then has to be safe.
 
         Requests with one *ordering_key* are carried out in the order in which they were sent.
         """
@@ -90,11 +91,10 @@ class Agent:
         )
 
     async def read(self, ops: Sequence[Op], within: float) -> list[Entry] | ConsulRefusal:
-        """The same for operations that only read.
+        """Do *ops*, which only read.
 
-        Consistent, which makes the leader ask its followers whether it still leads: the lease of a leader that was
-        cut off may outlive the election of the next, and what it reads in that time may say that a grant is gone, or
-        not yet there.
+        The read is consistent: the leader asks its followers whether it still leads. The lease of a leader that was cut
+        off may outlive the election of the next, and in that time it may not see a new grant, or show one that is gone.
         """
         return self._outcome(await self._ask("PUT", self._read, within, json_body(ops), again=True))
 
@@ -110,13 +110,13 @@ class Agent:
         return str(_object(answer)["ID"])
 
     async def renew_session(self, session: str, within: float) -> bool:
-        """Let its ttl count from now; False if it is not there any more."""
+        """Let the ttl of *session* count from now; False if it has ended."""
         where = target(f"/v1/session/renew/{session}", self._where)
         answer = await self._ask("PUT", where, within, again=True, accept=(404,))
         return answer.status == 200
 
     async def never_ends(self, session: str, within: float) -> bool:
-        """Whether *session* has no ttl, as far as we may know."""
+        """Whether *session* has no ttl; False as well if we may not know."""
         try:
             answer = await self._ask("GET", target(f"/v1/session/info/{session}", self._where), within, again=True)
             found = answer.json()
@@ -125,13 +125,13 @@ class Agent:
         return isinstance(found, list) and bool(found) and not found[0].get("TTL")
 
     async def destroy_session(self, session: str, within: float) -> None:
-        """End it, and delete the keys that it has locked."""
+        """End *session*, and delete the keys that it has locked."""
         await self._ask("PUT", target(f"/v1/session/destroy/{session}", self._where), within, again=True)
 
     async def watch(self, key: str, index: int, within: float) -> bool:
-        """Wait until *key* is not any more what it was at *index*; False if that has not happened *within* so long.
+        """Wait until *key* has changed since *index*; False if that does not happen *within* seconds.
 
-        An index that goes back, as after the restore of a snapshot, is a change too: what was seen counts no more.
+        An index that goes back, as after the restore of a snapshot, is a change too: what was read before is void.
         """
         held = within - min(TRAVEL, within / 4)
         params = {**self._where, "index": str(index), "wait": f"{max(1, int(held / (1 + WAIT_JITTER) * 1000))}ms"}
@@ -179,7 +179,7 @@ class Agent:
 
 
 def cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
-    """What keeps the agent that gave *answer* from serving anybody; None if it can."""
+    """Why the agent that gave *answer* cannot serve any client now; None if it can."""
     if answer.status < 500 and answer.status != 429:
         return None
     text = _text(answer)
@@ -201,10 +201,10 @@ def _entry(found: Mapping[str, Any]) -> Entry:
 
 
 def _object(answer: HttpAnswer) -> dict[str, Any]:
-    """What was answered; whoever stands between us and the agent may have said something else."""
+    """The JSON object of *answer*; `OutcomeUnknown` for anything else, which a proxy may have sent."""
     said = answer.json()
     if not isinstance(said, dict):
-        raise OutcomeUnknown(answer.server, f"it answered what is no answer of Consul: {_text(answer)[:100]!r}")
+        raise OutcomeUnknown(answer.server, f"its answer is not one of Consul: {_text(answer)[:100]!r}")
     return said
 
 

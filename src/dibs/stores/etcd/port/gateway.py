@@ -208,7 +208,7 @@ def _error(answer: HttpAnswer) -> Error | None:
 def _body(answer: HttpAnswer) -> EtcdJson:
     told = answer.json()
     if not isinstance(told, dict):
-        raise OutcomeUnknown(answer.server, f"it answered with {answer.body[:200]!r}, which is no answer of etcd")
+        raise OutcomeUnknown(answer.server, f"it answered with {answer.body[:200]!r}, which is not an answer of etcd")
     return {**told, "repeated": True} if answer.repeated else told
 
 
