@@ -22,7 +22,7 @@ from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, option
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
 from dibs.stores.consul.sessions import ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
-from dibs.stores.consul.view import evicted_tokens, by_name, view
+from dibs.stores.consul.view import by_name, evicted_tokens, view
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
