@@ -38,7 +38,7 @@ class RedisKeys(NamedTuple):
     queue: bytes
     """The waiters, a sorted set: token by moment of arrival."""
     tickets: bytes
-    """The waiters, a hash: token to how it is woken, until when it counts, and who it is."""
+    """The waiters, a hash: token to how it is woken, until when it counts, and its process."""
     evicted: bytes
     """The last eviction of a holder."""
     record: bytes
@@ -46,7 +46,7 @@ class RedisKeys(NamedTuple):
     ends: bytes
     """The holders of shares, a sorted set: token by the end of its lease. Only while several hold it."""
     shares: bytes
-    """The holders of shares, a hash: token to its fence and who it is."""
+    """The holders of shares, a hash: token to its fence and its process."""
 
 
 class RedisNaming:

@@ -39,8 +39,8 @@ class Renewals:
         requests = [self.request([claims[index] for index in group]) for group in groups]
         answers: list[Any] = [None] * len(claims)
         for group, reply in zip(groups, await self._route.calls(requests, within), strict=True):
-            for place, index in enumerate(group):
-                answers[index] = reply if isinstance(reply, StoreUnavailable) else SAID[reply[place]]
+            for position, index in enumerate(group):
+                answers[index] = reply if isinstance(reply, StoreUnavailable) else SAID[reply[position]]
         return settled(answers)
 
     def request(self, claims: Sequence[Claim]) -> ScriptCall:

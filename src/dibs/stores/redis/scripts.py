@@ -23,7 +23,7 @@ TICKET_MS = 15_000
 """A ticket that was not shown again for this long is void: its owner is gone or stands still. Waiters ask every 5 s."""
 
 EVICTED_MS = 7 * 86_400_000
-"""An eviction, and who did it, is remembered this long."""
+"""An eviction is remembered this long."""
 
 EVICTED_KEPT = 16
 """The owners of this many evicted grants of one name are told that they were evicted; older ones, that it was taken."""
@@ -67,7 +67,7 @@ local function note_eviction(evicted, token, fence, at, why)
   redis.pcall('SET', evicted, told, 'PX', {EVICTED_MS})
 end
 """
-"""Remembering who was evicted. It cannot fail the eviction, which is done, also when the memory is full."""
+"""Remembering an eviction. It cannot fail the eviction, which is done, also when the memory is full."""
 
 TEXT = """
 local function text(number) return string.format('%.0f', number) end
@@ -298,7 +298,7 @@ note_eviction(evicted, token, held, text(now), ARGV[2])
 set_free()
 return 1
 """)
-"""lock queue tickets evicted; fence, who evicts and why."""
+"""lock queue tickets evicted; fence, user and reason of the eviction."""
 
 ATTACH = Script(f"""
 local value, token = redis.call('GET', KEYS[1]), ARGV[1]

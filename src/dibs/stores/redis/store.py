@@ -41,7 +41,7 @@ class RedisStore(RecordStore):
         name="redis",
         good_for="locks over many machines, where Redis or Valkey runs already",
         fence="max(last + 1, server's clock in µs); falls only if a server that lost its memory has a clock behind",
-        wake="a message to the next in line, and a poll at the end of the holder's ttl",
+        wake="a message to the first waiter, and a poll at the end of the holder's ttl",
         order="arrival; if the first does not answer for 100 ms, anyone who asks",
         freed="after the ttl",
         waiter_crash=Bound(1.0, "A release calls the first waiter that still listens."),
@@ -85,7 +85,7 @@ class RedisStore(RecordStore):
         self._shares = RedisShares(self._route, self._naming, runtime, sharded=sharded)
         self._renewals = Renewals(self._route, self._naming, runtime, self._shares)
         self._records = RedisRecords(self._route, self._naming, runtime, self._min_replicas, self._shown)
-        self._crowds: dict[str, str] = {}  # names that the last ask with a ticket was refused, and its token
+        self._contended: dict[str, str] = {}  # names whose last ask with a ticket was refused, to its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before
 
     # --- the steps -----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class RedisStore(RecordStore):
             raise
         if reply.__class__ is not bytes:
             if queue:
-                self._crowd(name, token)
+                self._note_wait(name, token)
             return self._refusal(name, reply)
         if queue:
             self._served(name, token)
@@ -137,7 +137,7 @@ class RedisStore(RecordStore):
         """What *reply* means, and what it changes here: what `grant` does, off the lock path."""
         if not isinstance(reply, bytes):
             if ask.queue:
-                self._crowd(ask.name, ask.token)
+                self._note_wait(ask.name, ask.token)
             return self._refusal(ask.name, reply)
         if ask.queue:
             self._served(ask.name, ask.token)
@@ -181,7 +181,7 @@ class RedisStore(RecordStore):
 
     def queue_at_once(self, name: str) -> bool:
         """Whether the last ask had to wait. It listens already, so a ticket in the next ask costs only some bytes."""
-        return name in self._crowds
+        return name in self._contended
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """Wait to be called. Another program calls nobody when it gives the lock back, so we look by ourselves."""
@@ -284,9 +284,9 @@ class RedisStore(RecordStore):
         await self._route.close()
 
     def forked(self) -> None:
-        """Forget the parent's connections, and who we said we are."""
+        """Forget the parent's connections, and the commands that name its process."""
         self._heads.clear()
-        self._crowds.clear()
+        self._contended.clear()
         self._doubts.clear()
         self._route.forked()
         self._subscriptions.forked()
@@ -315,13 +315,13 @@ class RedisStore(RecordStore):
     def _served(self, name: str, token: str) -> None:
         """*token*, which may have had a ticket, has got the lock."""
         self._subscriptions.forget(token)
-        if self._crowds.get(name) != token:  # at the first ask
-            self._crowds.pop(name, None)
+        if self._contended.get(name) != token:  # at the first ask
+            self._contended.pop(name, None)
 
-    def _crowd(self, name: str, token: str) -> None:
-        if len(self._crowds) >= REMEMBERED:
-            self._crowds.clear()
-        self._crowds[name] = token
+    def _note_wait(self, name: str, token: str) -> None:
+        if len(self._contended) >= REMEMBERED:
+            self._contended.clear()
+        self._contended[name] = token
 
     def _remember(self, what: Any, head: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
         if len(self._heads) >= REMEMBERED:

@@ -181,7 +181,7 @@ note_eviction(evicted, string.match(token, '^[^!]*'), held, text(now), ARGV[2])
 hint()
 return 1
 """)
-"""lock queue tickets evicted; fence, who evicts and why."""
+"""lock queue tickets evicted; fence, user and reason of the eviction."""
 
 ATTACH = Script(f"""
 {_MINE}

@@ -31,7 +31,7 @@ from dibs.stores.redlock.view import RedlockView
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 STAND_IN = 0.1
-"""Seconds after which the second in line asks: the first may stand still."""
+"""Seconds after which the second waiter asks: the first may stand still."""
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> RedlockStore:
@@ -54,8 +54,8 @@ class RedlockStore(Store):
         good_for="locks that outlive the loss of a Redis server, where there are three or five that nobody replicates",
         fence="confirmed by a majority: unique and rising whatever clocks and messages do, while no majority forgets; "
         "proposed by time, so that it rises even then, unless clocks are wrong by more than the time between",
-        wake="a message of any node to the first in line, then a random moment; and a poll",
-        order="by chance; the first in line is called first",
+        wake="a message of any node to the first waiter, then a random moment; and a poll",
+        order="by chance; the first waiter is called first",
         freed="after the ttl",
         waiter_crash=Bound(1.0, "There is no queue: each waiter asks for itself."),
         client_pause=Promise(Effect.FENCED, "The lease ends by the clocks of the nodes, and another gets it."),

@@ -1,4 +1,4 @@
-"""Takes a ticket in the queue of a lock, tells whose turn it is, and lets the servers call a waiter.
+"""Takes a ticket for a lock, tells whether it has its turn, and lets the servers call a waiter.
 
 A server that is cut off from the others may answer reads for a while. It must not confirm a lock that the others have
 granted to the next client meanwhile. So creating a node and renewing a lease are writes, which take a quorum, and the
@@ -58,7 +58,7 @@ class ZooKeeperGrants:
         self._private = private
 
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
-        """Take a ticket in the queue, and tell whether it has its turn."""
+        """Take a ticket, and tell whether it has its turn."""
         ticket = await self._tickets.attended(ask.token, until)
         try:
             session = await self._sessions.serving(ask.ttl, until)
@@ -115,7 +115,7 @@ class ZooKeeperGrants:
         """Move a waiter's node to the short session: if the waiter dies, the next one does not wait for its ttl."""
         if ticket.turn_state is not TurnState.WAITING or not ticket.has_node or ticket.is_in_short_session:
             return
-        with contextlib.suppress(StoreUnavailable):  # it stays where it is; or the next step finds it
+        with contextlib.suppress(StoreUnavailable):  # the node stays where it is, or the next step finds it
             ticket.short_session = await self._sessions.short_session(ticket.session, until) or ticket.short_session
             if ticket.short_session is not None and not ticket.called.is_set():
                 await self._move(ticket, ticket.short_session, until)

@@ -1,4 +1,4 @@
-"""One attempt to take a lock, and its node: whether it is there, or may be there, and in which session."""
+"""One attempt to take a lock: its node in the queue, whether that is or may be there, and in which session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dibs.stores.zookeeper.states import NodeEvent, WatchEvent
 
 
 class ZooKeeperTicket(PlaceProgress):
-    """A ticket in the queue of a lock. The first in the queue has the lock, or the share of it that it asked for."""
+    """A ticket in the queue of a lock. The first in the queue holds the lock, or the share that it asks for."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Watches for tickets that end without a release: their session or ttl ended, they were evicted, their waiter left."""
+"""Watches for tickets that end without a release: session or ttl ended, holder evicted, waiter gone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ZooKeeperWatch:
     async def _session_ended(self, ticket: ZooKeeperTicket) -> None:
         tickets = self._tickets
         if not ticket.attendance.is_over(self._runtime.now()):
-            ticket.call()  # a waiter lines up anew
+            ticket.call()  # a waiter takes a new ticket
         elif ticket.is_unsure:  # its node may be in a session that lives: the release looks for it
             if ticket.holds:
                 tickets.report(ticket, LossReason.SESSION_ENDED)

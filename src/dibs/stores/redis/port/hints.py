@@ -14,7 +14,7 @@ from dibs.runtime import Event, Runtime
 from dibs.stores.redis.port.command import command
 
 STAND_IN = 0.105
-"""Seconds after which the second in line looks whether the first took the lock: its reservation is over by then."""
+"""Seconds after which the second waiter looks whether the first took the lock: its reservation is over by then."""
 
 
 class WakeHint:
