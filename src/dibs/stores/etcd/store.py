@@ -19,6 +19,7 @@ from dibs.stores.etcd.keeper import LeaseKeeper
 from dibs.stores.etcd.keys import EtcdNaming
 from dibs.stores.etcd.port.gateway import Etcd, EtcdJson, EtcdRefused, wall_clock
 from dibs.stores.etcd.queue import etcd_queue
+from dibs.stores.etcd.renewal import EtcdRenewals
 from dibs.stores.etcd.view import EtcdView
 from dibs.stores.etcd.waiting import EtcdWaiters
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
@@ -65,6 +66,7 @@ class EtcdStore(Store):
         self._etcd, self._namespace, self._runtime = etcd, namespace, runtime
         self._naming = EtcdNaming(namespace)
         self._keeper = LeaseKeeper(etcd, self._naming, runtime)
+        self._renewals = EtcdRenewals(etcd, self._naming, self._keeper, runtime)
         self._waiting = EtcdWaiters(etcd, self._naming, self._keeper, runtime)
         self._asking = EtcdAsking(etcd, self._naming, self._keeper, self._waiting, runtime)
         self._view = EtcdView(etcd, self._naming, self._keeper, runtime)
@@ -77,7 +79,7 @@ class EtcdStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One request for a hundred keys, and one renewal for each lease of etcd that they are under."""
-        return await self._keeper.renew(claims, self._runtime.now() + within)
+        return await self._renewals.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One request: delete the key, whether it holds the lock or waits. That wakes the client that watches it."""
