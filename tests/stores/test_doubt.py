@@ -39,13 +39,13 @@ LOCKS: dict[str, Make] = {
 class Way:
     """A proxy before one kind of server, and how both are addressed."""
 
-    def __init__(self, proxy: FaultProxy, url: str, direct: str, ask: bytes, place: Match) -> None:
+    def __init__(self, proxy: FaultProxy, url: str, direct: str, ask: bytes, ticket: Match) -> None:
         self.proxy, self.url, self.direct = proxy, url, direct
-        self.ask, self.place = ask, place
-        """What is in a request for a lock, and in one for a place in line."""
+        self.ask, self.ticket = ask, ticket
+        """What is in a request for a lock, and in one for a ticket."""
 
 
-def wants_a_place(data: bytes) -> bool:
+def wants_a_ticket(data: bytes) -> bool:
     """Whether it is an ask of Redis that names a channel on which it is to be called."""
     return b"EVALSHA" in data and b" -\r\n" not in data
 
@@ -53,7 +53,7 @@ def wants_a_place(data: bytes) -> bool:
 @pytest.fixture
 def redis_way(redis_server: RedisServer) -> Iterator[Way]:
     with FaultProxy(redis_server.address) as proxy:
-        yield Way(proxy, f"redis://127.0.0.1:{proxy.port}/0", redis_server.url, b"EVALSHA", wants_a_place)
+        yield Way(proxy, f"redis://127.0.0.1:{proxy.port}/0", redis_server.url, b"EVALSHA", wants_a_ticket)
 
 
 @pytest.fixture
@@ -116,14 +116,14 @@ def test_an_ask_for_a_place_in_line_that_comes_too_late_takes_none(way: Way, mak
         lease = other.lock(NAME, ttl=60).acquire(timeout=10)
         with dibs.connect(way.url) as client:
             make(client, "warm").acquire(timeout=10).release()
-            held = way.proxy.hold("requests", way.place)
+            held = way.proxy.hold("requests", way.ticket)
 
             def lines_up() -> bool:
                 with pytest.raises(DibsError):
                     make(client, NAME).acquire(timeout=1)
                 return held.count > 0
 
-            until(lines_up, "the ask for a place is on its way")
+            until(lines_up, "the ask for a ticket is on its way")
         held.lift()
         until(lambda: way.proxy.connections == 0, "the server has answered the ask that came last")
         assert other.show(NAME).waiting == ()

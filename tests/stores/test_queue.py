@@ -32,13 +32,15 @@ OTHER = Share(1, 5)
         ([Share(9, 3), ONE], 1),
     ],
 )
-def test_who_came_first_is_in_and_nobody_passes_one_who_does_not_fit(queue: list[Share | None], holding: int) -> None:
+def test_the_first_is_in_and_no_later_one_passes_a_waiter_that_does_not_fit(
+    queue: list[Share | None], holding: int
+) -> None:
     assert inside(queue) == holding
     for position in range(len(queue)):
         assert fits(queue[:position], queue[position]) == (position < holding)
 
 
-def test_those_who_hold_it_say_how_many_slots_there_are() -> None:
+def test_the_holders_say_how_many_slots_there_are() -> None:
     assert slots([]) is slots([None, ONE]) is None
     assert (slots([ONE, None, OTHER]), slots([SHARED])) == (3, UNBOUNDED)
 
@@ -94,7 +96,7 @@ class Model:
                 self._call(other)
 
     def settle(self) -> None:
-        """Whoever was called looks, in any order."""
+        """The called members look, in any order."""
         while self.called:
             self._look(self.called.pop(self.chance.randrange(len(self.called))))
 
@@ -120,7 +122,7 @@ class Model:
             self.called.append(member)
 
     def check(self) -> None:
-        """Never more inside than there is room for, and nobody waits where the first of those who wait has room."""
+        """Never are more inside than there is room for, and the first waiter never waits while it has room."""
         turn = inside(self.shares())
         assert not any(member.knows for member in self.queue[turn:]), "one of them is in before its turn"
         held = [member.share for member in self.queue if member.knows]

@@ -160,7 +160,7 @@ SECRET = st.text("@/?#%:[]&=;+, \\é\tx\n", max_size=3).map(lambda middle: PIECE
 
 @st.composite
 def urls_with_secrets(draw: st.DrawFn) -> str:
-    """A URL with a password, as somebody writes it who forgets to escape it, and one more mistake."""
+    """A URL with a password, as a user writes it who forgets to escape it, and one more mistake."""
     scheme = draw(st.sampled_from(sorted(BUILT_IN.keys() - {"memory", "sqlite"})))
     host = HOSTS.get(scheme, "127.0.0.1:1") if scheme != "unix" else ""
     path = PATHS.get(scheme, "/socket" if scheme == "unix" else draw(st.sampled_from(["", "/", "/0", "/a"])))

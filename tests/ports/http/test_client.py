@@ -241,7 +241,7 @@ def test_a_server_that_hangs_leaves_time_for_the_next(site: Site, proxy: FaultPr
         http = Http(at(proxy.port, site.server_port), runtime)
         with proxy.black_hole("requests"):
             assert (await http.request(GET, 1.0, again=True)).server.endswith(str(site.server_port))
-            with took(1):  # it is not asked first any more
+            with took(1):  # it is no longer asked first
                 await http.request(GET, 4.0)
         await http.close()
 
@@ -352,7 +352,7 @@ def test_a_stream_is_read_line_by_line(site: Site, scene: Scene) -> None:
     scene(main)
 
 
-def test_a_stream_that_is_closed_ends_whoever_reads_it(site: Site) -> None:
+def test_closing_a_stream_ends_the_call_that_reads_it(site: Site) -> None:
     async def main() -> None:
         http = Http(at(site.server_port), AsyncioRuntime())
         stream = await http.stream(HttpRequest("POST", "/stream"), 5.0)

@@ -71,7 +71,7 @@ def as_owner(server: ConsulServer, token: str) -> str:
 
 @pytest.fixture(scope="module")
 def token(guarded: ConsulServer) -> str:
-    """For who may do what the docs name and nothing else."""
+    """For a token with only the rights that the docs name."""
     return token_for(guarded, KEYS, SESSIONS)
 
 
@@ -261,7 +261,7 @@ class TestLoss:
                 lease.release()
             assert lease.lost_reason is LossReason.TAKEN
 
-    def test_who_is_lost_is_told_although_others_could_not_be_asked_for(
+    def test_a_loss_is_told_although_others_could_not_be_asked_for(
         self, consul: ConsulServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read, asked = Agent.read, []
@@ -282,7 +282,9 @@ class TestLoss:
             assert leases[0].lost_reason is LossReason.TAKEN
             monkeypatch.undo()
 
-    def test_who_is_cut_off_is_told_before_another_is_granted(self, consul: ConsulServer, fault_proxy: Proxied) -> None:
+    def test_a_holder_that_is_cut_off_is_told_before_another_is_granted(
+        self, consul: ConsulServer, fault_proxy: Proxied
+    ) -> None:
         proxy = fault_proxy(consul)
         with dibs.connect(consul.url_at(proxy.address, lock_delay="0")) as client, dibs.connect(consul.url) as other:
             lease = client.lock("job", ttl=0.5).acquire()
@@ -324,7 +326,7 @@ class TestLockDelay:
             assert state.holder is None
             assert "lock-delay" in state.remarks[0]
 
-    def test_who_waits_gets_the_lock_when_it_is_over(self, consul: ConsulServer, closed: str) -> None:
+    def test_a_waiter_gets_the_lock_when_it_is_over(self, consul: ConsulServer, closed: str) -> None:
         began = time.monotonic()
         with dibs.connect(consul.url) as client, client.lock(closed, timeout=10):
             assert time.monotonic() - began < 5
@@ -422,7 +424,7 @@ class TestUnknown:
 
 
 class TestWaiting:
-    """A line of tickets, each watching the one ahead."""
+    """A queue of tickets, each watching the one ahead."""
 
     CROWD = 32
 
@@ -441,7 +443,7 @@ class TestWaiting:
         for number in range(self.CROWD):
             threads.append(threading.Thread(target=wait, args=(number,)))
             threads[-1].start()
-            until(lambda: len(holder.show("job").waiting) == len(threads), "it is in line")
+            until(lambda: len(holder.show("job").waiting) == len(threads), "it waits")
         asked = counted(monkeypatch)
         lease.release()
         for thread in threads:
@@ -461,7 +463,7 @@ class TestWaiting:
             lease, got = client.lock("job", ttl=1).acquire(), list[Any]()
             waiter = threading.Thread(target=lambda: got.append(other.lock("job", ttl=1).acquire(timeout=15)))
             waiter.start()
-            until(lambda: len(client.show("job").waiting) == 1, "it is in line")
+            until(lambda: len(client.show("job").waiting) == 1, "it waits")
             consul.ask("PUT", "/v1/snapshot", snapshot)
             waiter.join(15)
             assert got[0].fence > lease.fence
@@ -472,7 +474,7 @@ class TestWaiting:
             lease = client.lock("job", ttl=30).acquire()
             script = "import dibs, sys; dibs.connect(sys.argv[1]).lock('job', ttl=0.3).acquire()"
             waiting = subprocess.Popen([sys.executable, "-c", script, consul.url])
-            until(lambda: len(client.show("job").waiting) == 1, "it is in line")
+            until(lambda: len(client.show("job").waiting) == 1, "it waits")
             waiting.kill()
             waiting.wait()
             until(lambda: len(client.show("job").waiting) == 0, "its session has ended")
@@ -481,9 +483,9 @@ class TestWaiting:
 
 
 class TestLine:
-    """Who has no ticket is let in only if nobody waits: also if somebody came a moment ago."""
+    """An ask without a ticket is let in only if no client waits, not even one that came a moment ago."""
 
-    def test_one_who_takes_its_turn_does_not_let_newcomers_past_one_who_came_meanwhile(
+    def test_a_waiter_that_takes_its_turn_lets_no_newcomer_past_a_waiter_that_came_meanwhile(
         self, consul: ConsulServer
     ) -> None:
         with closing_store(consul.url) as store, closing_store(consul.url) as other:
@@ -501,7 +503,7 @@ class TestLine:
             assert isinstance(run(other.grant(second, 5)), Grant)
             run(other.release("job", "c", 5))
 
-    def test_one_who_leaves_the_line_does_not_let_newcomers_past_one_who_came_meanwhile(
+    def test_a_waiter_that_leaves_lets_no_newcomer_past_a_waiter_that_came_meanwhile(
         self, consul: ConsulServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         txn, came = Agent.txn, list[bool]()
@@ -683,7 +685,7 @@ def at_once(*works: Callable[[], object]) -> None:
 
 
 async def cancelled(turns: float, step: Any) -> None:
-    """Begin *step*, and cancel it after so many turns of the loop, or seconds if it is no whole number."""
+    """Begin *step*, and cancel it after that many turns of the loop, or seconds if it is no whole number."""
     task = asyncio.ensure_future(step)
     if isinstance(turns, int):
         for _ in range(turns):

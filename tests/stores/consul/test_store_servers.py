@@ -26,7 +26,7 @@ def test_a_lease_and_a_waiter_outlive_the_death_of_the_leader(consul_trio: Consu
         lease, got = client.lock("leader", ttl=TTL).acquire(), list[dibs.Lease]()
         waiter = threading.Thread(target=lambda: got.append(other.lock("leader", ttl=TTL).acquire(timeout=30)))
         waiter.start()
-        until(lambda: len(client.show("leader").waiting) == 1, "it is in line")
+        until(lambda: len(client.show("leader").waiting) == 1, "it waits")
         with consul_trio.without(consul_trio.leader):
             assert renewed(lease)
             assert got == []

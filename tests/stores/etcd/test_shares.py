@@ -1,4 +1,4 @@
-"""Parts of a lock in etcd: what they cost, what a try leaves behind, and who is told when there is room."""
+"""Shares of a lock in etcd: what they cost, what a try leaves behind, and which waiter is told of room."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class TestCosts(EtcdKind):
     ) -> None:
         crowd = 16
         held = await world.crashed("a", 30, TWO)
-        waiters = [await in_line(world, "a", ONE, place + 1, once=True) for place in range(crowd)]
+        waiters = [await queued(world, "a", ONE, number + 1, once=True) for number in range(crowd)]
         calls.clear()
         began = world.now()
         await world.store.release("a", held.token, STEP)
         fences = [await waiter.result() for waiter in waiters]
         assert fences == sorted(fences)
-        alive = crowd * ((world.now() - began) / 0.5 + 2)  # each is a client, and keeps its place and its lease
+        alive = crowd * ((world.now() - began) / 0.5 + 2)  # each is a client, and keeps its ticket and its lease
         assert calls["kv/txn"] <= 2 * crowd + 4 + alive
         assert calls["kv/range"] == 0
         assert calls["watch"] <= crowd + alive
@@ -89,7 +89,7 @@ class TestCosts(EtcdKind):
         self, world: World, calls: Counter[str]
     ) -> None:
         held = [await world.crashed("a", 30, Share(1, 3)) for _ in range(3)]
-        heavy = await in_line(world, "a", Share(3, 3), 1)
+        heavy = await queued(world, "a", Share(3, 3), 1)
         quitters = [world.ask("a", queue=True, share=Share(1, 3)) for _ in range(2)]
         for quitter in quitters:
             assert isinstance(await world.store.grant(quitter, STEP), Busy)
@@ -108,7 +108,7 @@ class TestRaces(EtcdKind):
     """What may come between a look and a put, and replies that do not."""
 
     @pytest.mark.parametrize("comes", [ONE, None], ids=["a part", "the whole"])
-    async def test_a_slot_that_was_seen_is_not_taken_past_one_who_came_meanwhile(
+    async def test_a_free_slot_is_not_taken_past_a_client_that_came_meanwhile(
         self, world: World, comes: Share | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await world.crashed("a", 30, ONE)
@@ -161,14 +161,14 @@ class TestWhoIsTold(EtcdKind):
     @pytest.mark.parametrize("ttl", [WAITER_TTL - 0.5, 30], ids=["one lease of etcd", "two leases of etcd"])
     async def test_all_go_in_for_whom_there_is_room(self, world: World, ttl: float) -> None:
         held = await world.crashed("a", 30)
-        waiters = [await in_line(world, "a", Share(1, 4), place + 1, ttl) for place in range(4)]
+        waiters = [await queued(world, "a", Share(1, 4), number + 1, ttl) for number in range(4)]
         await world.store.release("a", held.token, STEP)
         for waiter in waiters:
             await prompt(world, waiter)
 
     async def test_a_writer_waits_for_the_reader_that_leaves_last(self, world: World, calls: Counter[str]) -> None:
         readers = [await world.crashed("a", 30, SHARED) for _ in range(3)]
-        writer = await in_line(world, "a", None, 1)
+        writer = await queued(world, "a", None, 1)
         for reader in reversed(readers):
             assert not writer.over
             await world.store.release("a", reader.token, STEP)
@@ -178,25 +178,25 @@ class TestWhoIsTold(EtcdKind):
         await world.crashed("a", 30, SHARED)
         writer = world.ask("a", queue=True)
         assert isinstance(await world.store.grant(writer, STEP), Busy)
-        readers = [await in_line(world, "a", SHARED, place + 2) for place in range(3)]
+        readers = [await queued(world, "a", SHARED, number + 2) for number in range(3)]
         await world.store.release("a", writer.token, STEP)
         for reader in readers:
             await prompt(world, reader)
 
-    async def test_who_waits_behind_one_that_gives_up_looks_again(self, world: World) -> None:
+    async def test_a_waiter_behind_one_that_gives_up_looks_again(self, world: World) -> None:
         held = await world.crashed("a", 30, ONE)
         heavy = world.ask("a", queue=True, share=TWO)
         assert isinstance(await world.store.grant(heavy, STEP), Busy)
-        light = [await in_line(world, "a", ONE, place + 2) for place in range(2)]
+        light = [await queued(world, "a", ONE, number + 2) for number in range(2)]
         await world.store.release("a", heavy.token, STEP)
         await prompt(world, light[0])
         await world.store.release("a", held.token, STEP)
         await prompt(world, light[1])
 
-    async def test_who_asks_for_other_slots_is_told_when_the_one_before_it_goes_in(self, world: World) -> None:
+    async def test_an_ask_for_other_slots_is_refused_when_the_waiter_before_it_goes_in(self, world: World) -> None:
         held = await world.crashed("a", 30)
         first, odd, last = [
-            await in_line(world, "a", share, place + 1) for place, share in enumerate((ONE, SHARED, ONE))
+            await queued(world, "a", share, number + 1) for number, share in enumerate((ONE, SHARED, ONE))
         ]
         await world.store.release("a", held.token, STEP)
         await prompt(world, first)
@@ -208,10 +208,10 @@ class TestWhoIsTold(EtcdKind):
         self, world: World, etcd_server: EtcdServer
     ) -> None:
         held = await world.crashed("a", 30, TWO)
-        waiter = await in_line(world, "a", ONE, 1)
-        [place] = [key for key in etcd_server.keys_under() if held.token not in key]
-        etcd_server.call("kv/deleterange", key=place)
-        await world.until(lambda: is_there(etcd_server, place), PROMPT)
+        waiter = await queued(world, "a", ONE, 1)
+        [waiting] = [key for key in etcd_server.keys_under() if held.token not in key]
+        etcd_server.call("kv/deleterange", key=waiting)
+        await world.until(lambda: is_there(etcd_server, waiting), PROMPT)
         await world.store.release("a", held.token, STEP)
         await prompt(world, waiter)
 
@@ -251,7 +251,7 @@ class TestLooking(EtcdKind):
         assert state.fence == held[1].fence
         assert await world.store.holders("", STEP) == list(state.holders)
 
-    async def test_a_key_of_another_program_is_somebody_who_wants_all_of_it(
+    async def test_a_key_of_another_program_counts_as_an_exclusive_waiter(
         self, world: World, etcd_server: EtcdServer
     ) -> None:
         await world.crashed("a", 30, SHARED)
@@ -287,10 +287,10 @@ class TestLooking(EtcdKind):
 # --- what happens --------------------------------------------------------------------------------------------------
 
 
-async def in_line(
-    world: World, name: str, share: Share | None, line: int, ttl: float = 30, *, once: bool = False
+async def queued(
+    world: World, name: str, share: Share | None, count: int, ttl: float = 30, *, once: bool = False
 ) -> Happening[int]:
-    """Let a new client take a part of *name*, and give it back at *once* if so wished; return when it is in line."""
+    """Let a new client take a share of *name*, and give it back at *once* if asked to; return when it is queued."""
     client = world.client()
     lock = client.lock(name, shared=share == SHARED, ttl=ttl)
     if share is not None and share != SHARED:
@@ -303,7 +303,7 @@ async def in_line(
         return lease.fence
 
     waiter = world.begin(main)
-    await world.until(lambda: waiters_are(world, name, line))
+    await world.until(lambda: waiters_are(world, name, count))
     return waiter
 
 

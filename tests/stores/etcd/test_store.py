@@ -53,7 +53,7 @@ def guarded() -> Iterator[EtcdServer]:
 
 
 class TestContract(StoreContract):
-    """As a user who may do what the docs name and nothing else."""
+    """As a user with only the rights that the docs name."""
 
     runtimes = ("threads", "asyncio")
 
@@ -165,7 +165,7 @@ class TestSharedLeases(EtcdKind):
         assert world.now() - began > 0.45
         assert len(etcd_server.leases()) == 1
 
-    async def test_a_lease_of_etcd_that_is_revoked_is_told_at_once_to_all_who_hold_by_it(
+    async def test_a_lease_of_etcd_that_is_revoked_is_told_at_once_to_all_holders_under_it(
         self, world: World, etcd_server: EtcdServer
     ) -> None:
         client = world.client()
@@ -179,7 +179,7 @@ class TestSharedLeases(EtcdKind):
         again = await client.lock(leases[0].name).acquire(timeout=0)
         assert again.fence > leases[0].fence
 
-    async def test_whoever_asks_next_finds_out_that_the_lease_of_etcd_was_revoked(
+    async def test_the_next_ask_finds_out_that_the_lease_of_etcd_was_revoked(
         self, world: World, etcd_server: EtcdServer
     ) -> None:
         client = world.client()
@@ -234,7 +234,7 @@ class TestLeaders(EtcdKind):
 
 
 class TestWaiting(EtcdKind):
-    """Who waits watches who is next before it, and is never granted more than it can keep."""
+    """A waiter watches the client just before it, and is never granted more than it can keep."""
 
     async def test_a_waiter_with_a_shorter_ttl_than_the_hold_is_granted_a_lease_that_lives(
         self, world: World, etcd_server: EtcdServer
@@ -254,19 +254,19 @@ class TestWaiting(EtcdKind):
         crowd = 32
         held = await world.crashed("a", 30)
         waiters = []
-        for place in range(crowd):
+        for number in range(crowd):
             waiters.append(world.begin(lambda: hold_once(world.client(), "a")))
-            await world.until(lambda place=place: waiters_are(world, "a", place + 1))  # type: ignore[misc]
+            await world.until(lambda number=number: waiters_are(world, "a", number + 1))  # type: ignore[misc]
         calls.clear()
         began = world.now()
         await world.store.release("a", held.token, STEP)
         fences = [await waiter.result() for waiter in waiters]
         assert fences == sorted(fences)
-        alive = crowd * ((world.now() - began) / 0.5 + 2)  # each is a client, and keeps its place and its lease
+        alive = crowd * ((world.now() - began) / 0.5 + 2)  # each is a client, and keeps its ticket and its lease
         assert calls["kv/txn"] <= 2 * crowd + 1 + alive
         assert calls["kv/range"] + calls["watch"] <= alive
 
-    async def test_who_waits_behind_one_that_gives_up_watches_the_next(self, world: World) -> None:
+    async def test_a_waiter_behind_one_that_gives_up_watches_the_next(self, world: World) -> None:
         held = await world.crashed("a", 30)
         quitter = world.ask("a", queue=True)
         assert isinstance(await world.store.grant(quitter, STEP), Busy)
@@ -283,8 +283,8 @@ class TestWaiting(EtcdKind):
         held = await world.crashed("a", 30)
         waiter = world.begin(world.client().lock("a").acquire)
         await world.until(lambda: waiters_are(world, "a", 1))
-        place = next(key for key in etcd_server.keys_under() if held.token not in key)
-        etcd_server.call("kv/deleterange", key=place)
+        waiting = next(key for key in etcd_server.keys_under() if held.token not in key)
+        etcd_server.call("kv/deleterange", key=waiting)
         await world.store.release("a", held.token, STEP)
         lease = await waiter.result()
         await lease.renew()
@@ -434,7 +434,7 @@ class TestTold(EtcdKind):
                 await lease.renew()
             assert lease.lost_reason is LossReason.EVICTED
 
-    async def test_who_is_lost_is_told_although_others_could_not_be_asked_for(
+    async def test_a_loss_is_told_although_others_could_not_be_asked_for(
         self, world: World, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         claims = [await world.crashed(f"{number}", 30) for number in range(TOGETHER + 1)]
@@ -459,7 +459,7 @@ class TestTold(EtcdKind):
                 await lease.release()
         assert lease.lost_reason is LossReason.TAKEN
 
-    async def test_a_holder_who_waited_is_shown_since_it_holds(self, world: World) -> None:
+    async def test_a_holder_that_waited_is_shown_since_it_holds(self, world: World) -> None:
         held = await world.crashed("a", 30)
         waiter = world.begin(world.client().lock("a").acquire)
         await world.until(lambda: waiters_are(world, "a", 1))
@@ -537,13 +537,13 @@ class TestHandOver(EtcdKind):
         kept = await ours.lock("kept", ttl=1).acquire(timeout=0)
         forgotten = await ours.lock("a", ttl=1).acquire(timeout=0)
         resumed, token = await theirs.resume(forgotten.to_str()), forgotten.token
-        del forgotten  # nobody renews it here any more
-        places = store_of(world, ours)._keeper.tickets
-        await world.until(lambda: is_dropped(places, token))
+        del forgotten  # it is no longer renewed here
+        tickets = store_of(world, ours)._keeper.tickets
+        await world.until(lambda: is_dropped(tickets, token))
         assert kept.fence
         await resumed.renew()
 
-    async def test_the_end_of_what_nobody_renews_does_not_end_what_is_resumed_in_that_moment(
+    async def test_a_sweep_does_not_end_a_lease_that_is_resumed_at_that_moment(
         self, world: World, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ours, theirs = world.client(), world.client()
@@ -559,10 +559,10 @@ class TestHandOver(EtcdKind):
                 resumed.append(await theirs.resume(text))
             return found
 
-        place = keep.tickets.get(token)
-        assert place is not None
+        ticket = keep.tickets.get(token)
+        assert ticket is not None
         keep.tickets.drop(token)
-        keep.tickets.put(place._replace(until=world.now()))
+        keep.tickets.put(ticket._replace(until=world.now()))
         monkeypatch.setattr(keep, "read", read_and_resumed)
         await keep._end(
             keep.tickets.overdue(world.now()), {lease.id for lease in keep.leases.all()}, world.now() + STEP
@@ -752,7 +752,7 @@ class TestWhereItIs:
                 waiting.join(10)
                 assert not waiting.is_alive()
                 server.kill9()
-                server.start()  # it has forgotten who had logged in
+                server.start()  # it has forgotten all logins
                 client.lock("a").acquire(timeout=5).release()
             for user, says in (("me:wrong", "authentication failed"), ("you:se%40cret", "permission denied; .*role")):
                 with dibs.connect(f"etcd://{user}@127.0.0.1:{server.port}") as client:
@@ -838,8 +838,8 @@ def keys_of(server: EtcdServer, lease: str) -> list[str]:
     return list(server.call("lease/timetolive", ID=lease, keys=True).get("keys", []))
 
 
-async def is_dropped(places: EtcdTickets, token: str) -> bool:
-    return places.get(token) is None
+async def is_dropped(tickets: EtcdTickets, token: str) -> bool:
+    return tickets.get(token) is None
 
 
 async def later(world: World, moment: float) -> bool:
@@ -852,7 +852,7 @@ async def hold_once(client: Client, name: str) -> int:
 
 
 def pretend_former_leader(leases: EtcdLeases) -> None:
-    """What was renewed last was renewed by a leader that is none any more."""
+    """Pretend that the last renewals came from a former leader."""
     for asked, lease in leases._shared.items():
         former = lease._replace(term=lease.term - 1, kept_at=lease.kept_at + 0.4)
         leases._shared[asked] = leases._made[lease.id] = former
@@ -865,7 +865,7 @@ def put_late(server: EtcdServer, token: str) -> None:
 
 
 def with_users(server: EtcdServer) -> None:
-    """A user who may do what locks need, one who may do nothing, and root."""
+    """A user with the rights that locks need, one with no rights, and root."""
     for user, password, role in (("root", "root", "root"), ("me", "se@cret", "locks"), ("you", "se@cret", "none")):
         server.call("auth/user/add", name=user, password=password)
         server.call("auth/role/add", name=role)

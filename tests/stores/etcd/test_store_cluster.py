@@ -105,7 +105,7 @@ def test_a_member_that_is_dead_from_the_start_is_left_for_another(etcd_cluster: 
         lease.renew()
 
 
-def test_a_member_without_the_others_grants_nothing_and_whoever_holds_is_told_in_time(
+def test_a_member_without_the_others_grants_nothing_and_the_holder_is_told_in_time(
     etcd_cluster: EtcdCluster,
 ) -> None:
     alone, *others = etcd_cluster.members

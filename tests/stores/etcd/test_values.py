@@ -13,7 +13,7 @@ from dibs.stores.etcd.requests import Pair
 WHO = Holder("a", 0, "host", 7, "me", "nightly: ü", 0.0, None)
 
 
-def test_who_holds_is_read_back() -> None:
+def test_the_holder_is_read_back() -> None:
     value = values.facts(WHO, 12.5)
     assert values.holder("a", 9, pair(value), 3.0) == WHO._replace(fence=9, since=12.5, expires_in=3.0)
     assert values.since(value) == 12.5

@@ -90,7 +90,7 @@ class TestRecords(RedisKind):
 
 
 class TestReplicas(ReplicaKind):
-    """`min_replicas` counts who knows the record."""
+    """`min_replicas` counts the replicas that have the record."""
 
     async def test_a_record_is_on_its_replicas_when_it_is_written(self, world: World, replica: RedisServer) -> None:
         held = await finished(world, "a")

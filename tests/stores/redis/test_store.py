@@ -31,7 +31,7 @@ KEY = "dibs:{default:%s}"
 
 
 class TestContract(StoreContract):
-    """One server, of each kind, as a user who may do what the docs name and nothing else."""
+    """One server, of each kind, as a user with only the rights that the docs name."""
 
     runtimes = ("threads", "asyncio")
 
@@ -71,7 +71,7 @@ class TestContractBehindSentinels(StoreContract):
 
 
 class TestOtherPrograms(RedisKind):
-    """Whoever sets the key in the usual way is kept out, and keeps us out."""
+    """A program that sets the key in the usual way is kept out, and keeps us out."""
 
     async def test_a_key_set_by_another_program_is_a_lock_that_is_taken(
         self, world: World, redis_server: RedisServer
@@ -85,7 +85,7 @@ class TestOtherPrograms(RedisKind):
         assert [holder.name for holder in await world.store.holders("", STEP)] == ["a"]
         assert redis_server.command("GET", KEY % "a") == "theirs"
 
-    async def test_their_ttl_frees_the_lock_for_whoever_waits(self, world: World, redis_server: RedisServer) -> None:
+    async def test_their_ttl_frees_the_lock_for_a_waiter(self, world: World, redis_server: RedisServer) -> None:
         redis_server.command("SET", KEY % "a", "theirs", "NX", "PX", 200)
         with took(1):
             await world.client().lock("a").acquire(timeout=5)
@@ -257,7 +257,7 @@ async def unanswered() -> None:
 
 
 class TestCrowds(RedisKind):
-    """Who has just had to wait for a name takes a ticket with the next ask, which spares a request for each turn."""
+    """A client that has just had to wait for a name takes a ticket with its next ask, which spares a request."""
 
     async def test_a_name_is_crowded_from_a_refusal_until_a_first_ask_is_granted(self, world: World) -> None:
         store, first, second = world.store, world.ask("a", queue=True), world.ask("a", queue=True)
@@ -276,7 +276,7 @@ class TestCrowds(RedisKind):
 class TestServers(RedisKind):
     """What a server does, and what becomes of the locks."""
 
-    async def test_who_waits_for_many_slots_and_is_gone_keeps_no_free_ones_from_others(self, world: World) -> None:
+    async def test_a_dead_waiter_for_many_slots_keeps_no_free_ones_from_others(self, world: World) -> None:
         slots, gone = world.client().semaphore("a", 3), world.client()
         held = await slots.acquire(timeout=0)
         everything = Share(3, 3).token(world.runtime.token())
@@ -404,7 +404,7 @@ class TestServers(RedisKind):
         await lease.renew()
         await lease.release()
 
-    async def test_a_release_calls_the_first_two_who_live_and_drops_the_dead_before_them(
+    async def test_a_release_calls_the_first_two_living_waiters_and_drops_the_dead_before_them(
         self, world: World, redis_server: RedisServer
     ) -> None:
         held, line, tickets = await world.crashed("a", 30), KEY % "a" + ":line", KEY % "a" + ":tickets"
@@ -547,7 +547,7 @@ class TestRights(RedisKind):
             with took(1):
                 await store.wait(ask, busy, 5.0)
         await world.store.release("a", held.token, STEP)
-        first = await store.grant(ask, STEP)  # the other ticket is before it, and is not asked for any more
+        first = await store.grant(ask, STEP)  # the other ticket is before it, and is no longer asked for
         await world.sleep(0.1)
         assert isinstance(first, Busy)
         assert isinstance(await store.grant(ask, STEP), Grant)
@@ -558,7 +558,7 @@ class TestRights(RedisKind):
 
 
 class TestReplicas(ReplicaKind):
-    """`min_replicas` counts who knows the grant."""
+    """`min_replicas` counts the replicas that have the grant."""
 
     async def test_a_grant_that_a_replica_has_is_a_grant(self, world: World, replica: RedisServer) -> None:
         lease = await world.client().lock("a").acquire(timeout=0)

@@ -13,7 +13,7 @@ TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(TEXT, TEXT, TEXT, st.integers(1, 2**53 - 1))
-def test_who_holds_a_lock_is_read_back_as_it_was_written(host: str, user: str, note: str, fence: int) -> None:
+def test_the_holder_is_read_back_as_it_was_written(host: str, user: str, note: str, fence: int) -> None:
     who = Holder("name", 0, host, 42, user, note, 0.0, None)
     raw = f"dibs:{values.quoted('t:o%k')}:{fence}:1700000000000000:{values.facts(who)}".encode()
     read = values.holder("name", b"key", raw, 0, 1500)

@@ -1,6 +1,6 @@
 """Six processes want one lock of five real servers, each out of reach now and then, and are stopped at any moment.
 
-``DIBS_REDLOCK_GRANTS=10000`` counts so many grants.
+``DIBS_REDLOCK_GRANTS=10000`` counts that many grants.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Contract(StoreContract):
 
 @contextmanager
 def url_of(crew: list[RedisServer]) -> Iterator[str]:
-    """Empty nodes that have met, as a user who may do what the docs name and nothing else.
+    """Empty nodes that have met, as a user with only the rights that the docs name.
 
     A set begins only when all of them answer, which takes longer than a short ttl.
     """

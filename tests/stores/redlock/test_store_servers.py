@@ -67,7 +67,7 @@ def connect(servers: list[RedisServer], options: str = "") -> dibs.Client:
 
 
 def holders(servers: list[RedisServer]) -> list[bool]:
-    """Which nodes have the lock, whoever it is."""
+    """Which nodes have a holder of the lock."""
     return [server.command("EXISTS", KEY) == 1 for server in servers]
 
 
@@ -99,7 +99,7 @@ def is_granted(client: dibs.Client) -> bool:
         return False
 
 
-# --- who can be reached ------------------------------------------------------------------------------------------
+# --- nodes out of reach ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [3, 4, 5])
@@ -200,7 +200,7 @@ def is_told(problem: StoreUnavailable | None) -> bool:
     return problem is None or str(problem).count("may not do all that dibs needs") >= 2
 
 
-def test_a_release_calls_the_first_two_who_live_and_drops_the_dead_before_them(three: list[RedisServer]) -> None:
+def test_a_release_calls_the_first_two_living_waiters_and_drops_the_dead_before_them(three: list[RedisServer]) -> None:
     line, tickets = f"{KEY}:line", f"{KEY}:tickets"
     with met(three) as client, redis.Redis(port=three[0].port) as raw, raw.pubsub() as heard:
         lease = client.lock("x").acquire()
@@ -551,7 +551,7 @@ def test_a_flush_of_the_scripts_is_not_noticed(three: list[RedisServer]) -> None
                 lease.renew()
 
         def nothing_is_left() -> bool:
-            client.show("x")  # a node that had lost the script says so late, and is told again by whoever asks next
+            client.show("x")  # a node that had lost the script says so late, and the next caller sends it again
             return not any(holders(three))
 
         until(nothing_is_left, "nothing is left")
@@ -595,7 +595,7 @@ def test_a_proposal_from_the_far_future_is_refused(three: list[RedisServer]) -> 
 
 
 def test_split_votes_are_resolved(five: list[RedisServer]) -> None:
-    """Many who ask at the same moment all get the lock, one after the other."""
+    """Many clients that ask at the same moment all get the lock, one after the other."""
     clients = [Client(open_url(url(five), "default", ThreadRuntime()), ThreadRuntime()) for _ in range(6)]
     fences: list[int] = []
 

@@ -37,7 +37,7 @@ def test_a_quorum_that_disagrees_has_not_won() -> None:
     assert vote.verdict([7, 7, 8], 2) is Verdict.OPEN, "the third may have given 7 to another before"
 
 
-def test_whoever_has_a_lower_fence_is_asked_to_rise_and_nobody_else() -> None:
+def test_only_nodes_with_a_lower_fence_are_asked_to_rise() -> None:
     assert vote.to_raise([7, 9, 8, REFUSED, UNHEARD], 3) == [0, 2]
 
 

@@ -256,7 +256,7 @@ class TestSessions(ZooKeeperKind):
             assert await world.client().evict("a", fence=claims[-1].fence)
         assert await world.store.renew(claims, STEP) == [LossReason.EVICTED] * 2
 
-    async def test_who_is_lost_is_told_although_nothing_more_is_answered(
+    async def test_a_loss_is_told_although_nothing_more_is_answered(
         self, world: World, raw: KazooClient, chroot: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told: list[tuple[str, str, LossReason]] = []
@@ -269,7 +269,7 @@ class TestSessions(ZooKeeperKind):
         assert partly.value.answers[0] is LossReason.EVICTED
         assert told == [("a", claims[0].token, LossReason.EVICTED)]
 
-    async def test_who_is_called_by_the_end_of_its_node_is_told_although_nothing_more_is_answered(
+    async def test_a_holder_whose_node_is_deleted_is_told_although_nothing_more_is_answered(
         self, world: World, raw: KazooClient, chroot: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = world.client()
@@ -384,7 +384,7 @@ class TestTheShortSession(ZooKeeperKind):
     async def test_a_move_out_of_it_that_was_not_answered_is_found_out_although_it_ended(
         self, world: World, raw: KazooClient, chroot: str, monkeypatch: pytest.MonkeyPatch, watched: bool
     ) -> None:
-        """The node may have reached the other session, and would block the line for as long as that lives."""
+        """The node may have reached the other session, and would block the queue for as long as that lives."""
         held, waits = (world.ask("a", queue=True) for _ in range(2))
         assert isinstance(await world.store.grant(held, STEP), Grant)
         ticket = await in_the_short_session(world, waits)
@@ -422,7 +422,7 @@ class TestTheShortSession(ZooKeeperKind):
 
 
 async def in_the_short_session(world: World, ask: Ask) -> ZooKeeperTicket:
-    """The ticket of *ask* after it has waited for so long that its node is in the short session."""
+    """The ticket of *ask* once it has waited long enough for its node to be in the short session."""
     assert isinstance(world.store, ZooKeeperStore)
     while True:  # a busy machine may take longer to begin the session
         busy = await world.store.grant(ask, STEP)
@@ -685,7 +685,7 @@ class TestLimits:
             client.lock("a").acquire(timeout=10)
 
 
-def test_who_logs_in_has_nodes_that_nobody_else_can_touch(zookeeper: ZooKeeperServer) -> None:
+def test_with_a_login_the_nodes_are_closed_to_all_others(zookeeper: ZooKeeperServer) -> None:
     path = f"{HOST}:{zookeeper.port}/tests/{next(CHROOTS)}"
     with dibs.connect(f"zookeeper://alice:s%3Acret@{path}") as alice, dibs.connect(f"zookeeper://{path}") as nobody:
         lease = alice.lock("a").acquire()

@@ -192,7 +192,7 @@ class TestLostAnswers(Kind, Fixtures):
 
         await world.measured(attempt, at_least=0.2, at_most=0.36)
 
-    async def test_who_waits_goes_on_waiting_when_its_connection_breaks(
+    async def test_a_waiter_goes_on_waiting_when_its_connection_breaks(
         self, world: World, proxy: FaultProxy, raw: KazooClient
     ) -> None:
         held = await world.crashed("a", 30)
@@ -203,7 +203,7 @@ class TestLostAnswers(Kind, Fixtures):
         assert (await waiter.result()).fence > held.fence
         assert len(raw.get_children("/default/a")) == 1
 
-    async def test_who_waits_for_a_slot_goes_on_waiting_when_its_connection_breaks(
+    async def test_a_waiter_for_a_slot_goes_on_waiting_when_its_connection_breaks(
         self, world: World, proxy: FaultProxy, raw: KazooClient
     ) -> None:
         """The first waiter watches the list, and the second is told by the first."""
@@ -219,7 +219,7 @@ class TestLostAnswers(Kind, Fixtures):
         assert held[1].fence < fences[0] < fences[1]
         assert len(raw.get_children("/default/a")) == 2
 
-    async def test_who_waits_keeps_its_place_through_an_outage(
+    async def test_a_waiter_keeps_its_ticket_through_an_outage(
         self, world: World, proxy: FaultProxy, raw: KazooClient
     ) -> None:
         """The outage is longer than a waiter may be absent, but its session lives on."""
@@ -346,7 +346,7 @@ class TestEnsemble:
             lease.release()
             assert theirs.lock("a").acquire(timeout=PATIENCE).fence > lease.fence
 
-    def test_who_is_cut_off_with_one_server_goes_on_with_another(self, ensemble: Ensemble, chroot: str) -> None:
+    def test_a_client_cut_off_with_one_server_goes_on_with_another(self, ensemble: Ensemble, chroot: str) -> None:
         with FaultProxy(ensemble.servers[0].address) as one, FaultProxy(ensemble.servers[1].address) as other:
             proxies = [one, other]
             url = f"zookeeper://{HOST}:{one.port},{HOST}:{other.port}{chroot}"

@@ -22,7 +22,7 @@ ODD = [
 ]
 
 LIKE_OURS = f"{'f' * 32}-0000000000"
-"""What counts as a ticket in line, by its name."""
+"""The name of a node that counts as a ticket."""
 
 
 class TestForeign(ZooKeeperKind):

@@ -1,4 +1,4 @@
-"""Shared locks and semaphores in ZooKeeper, beside the contract: nodes, what a release writes, who is called."""
+"""Shared locks and semaphores in ZooKeeper, beside the contract: nodes, writes, and calls of waiters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestNodes(SharesKind):
         assert node.startswith("part-1of2-")
         assert ask.token.rpartition("-")[2] not in node
 
-    async def test_who_asks_for_other_slots_leaves_no_node(self, world: World, raw: KazooClient, chroot: str) -> None:
+    async def test_an_ask_for_other_slots_leaves_no_node(self, world: World, raw: KazooClient, chroot: str) -> None:
         await world.crashed("a", 30, ONE)
         for queue in (False, True):
             with pytest.raises(Misuse, match="semaphore of 2 slots"):
@@ -116,7 +116,7 @@ class TestCalls(Called, SharesKind):
         zookeeper_of(world.store).compare(claim).add_to(transaction)
         assert transaction.commit() == [True]
 
-    async def test_who_listens_after_the_one_ahead_was_let_in_is_called_all_the_same(
+    async def test_a_waiter_that_listens_after_the_one_ahead_was_let_in_is_called_all_the_same(
         self, world: World, raw: KazooClient, chroot: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held, others = await world.crashed("a", 30, BOTH), entered(world.client())
@@ -136,7 +136,7 @@ class TestCalls(Called, SharesKind):
         assert store._tickets.all[ask.token].called.is_set()
         assert isinstance(await world.store.grant(ask, STEP), Grant)
 
-    async def test_who_is_let_in_without_a_wait_calls_the_one_behind(
+    async def test_a_client_let_in_without_a_wait_calls_the_one_behind(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The waiter behind saw it in the queue before there was room, as after an answer that was lost."""
@@ -151,7 +151,9 @@ class TestCalls(Called, SharesKind):
         assert isinstance(await others.grant(first, STEP), Grant)
         await world.until(functools.partial(is_called, zookeeper_of(world.store)._tickets.all[ask.token]))
 
-    async def test_a_slot_whose_session_ended_goes_to_who_waits(self, world: World, zookeeper: ZooKeeperServer) -> None:
+    async def test_a_slot_whose_session_ended_goes_to_the_waiter(
+        self, world: World, zookeeper: ZooKeeperServer
+    ) -> None:
         client, ask = world.client(), world.ask("a", queue=True, share=ONE)
         gone = await client.semaphore("a", 2).acquire(timeout=0)
         stays = await world.client().semaphore("a", 2).acquire(timeout=0)

@@ -1,4 +1,4 @@
-"""Calls of etcd's gateway: what its errors mean, errors inside streams, and who logs in when."""
+"""Calls of etcd's gateway: what its errors mean, errors inside streams, and when a client logs in."""
 
 from __future__ import annotations
 

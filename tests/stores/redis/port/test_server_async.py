@@ -118,7 +118,7 @@ def test_a_connection_that_stays_silent_is_given_up_and_replaced(proxy: FaultPro
     on_server(proxy.port, main)
 
 
-def test_when_the_connection_breaks_all_who_wait_are_told(proxy: FaultProxy) -> None:
+def test_when_the_connection_breaks_all_callers_are_told(proxy: FaultProxy) -> None:
     async def main(server: AsyncServer) -> None:
         await server.call(command("PING"), 1.0)
         with proxy.black_hole("replies"):
@@ -132,7 +132,7 @@ def test_when_the_connection_breaks_all_who_wait_are_told(proxy: FaultProxy) -> 
     on_server(proxy.port, main)
 
 
-def test_whoever_is_cancelled_while_connecting_leaves_the_connection_to_the_others(proxy: FaultProxy) -> None:
+def test_a_caller_cancelled_while_connecting_leaves_the_connection_to_the_others(proxy: FaultProxy) -> None:
     async def main(server: AsyncServer) -> None:
         first = asyncio.ensure_future(server.call(command("PING"), 5.0))
         second = asyncio.ensure_future(server.call(command("ECHO", "second"), 5.0))
@@ -234,7 +234,7 @@ def test_replies_stay_with_their_requests_however_often_the_connection_breaks(pr
 
 
 def test_what_is_asked_on_a_connection_that_is_over_is_never_answered_by_another(proxy: FaultProxy) -> None:
-    """Two who wait for a connection get it one after the other, and it may break in between."""
+    """Two callers that wait for a connection get it one after the other, and it may break in between."""
 
     async def main(server: AsyncServer) -> None:
         old = await server._opened(5.0)

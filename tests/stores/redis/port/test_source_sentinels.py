@@ -50,7 +50,7 @@ def url_of(sentinel: Node, scheme: str = "redis+sentinel", options: str = "") ->
 
 
 def check(url: str) -> None:
-    """Who connects there gets a lock, in both colours."""
+    """A client that connects there gets a lock, in blocking and async code."""
     with dibs.connect(url) as client, client.lock("a"):
         pass
 

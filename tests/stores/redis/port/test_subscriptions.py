@@ -1,4 +1,4 @@
-"""Being called: one subscription for all who wait, nobody waits for the dead, and a lost call costs little."""
+"""Being called: one subscription for all waiters, none waits for the dead, and a lost call costs little."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servers.redis import RedisServer
 from tempo import took
 
 AT_ONCE = 0.09
-"""Seconds: less than the reservation for the first in line."""
+"""Seconds: less than the reservation for the first waiter."""
 
 
 class TestListening(Kind, Fixtures):
@@ -71,9 +71,7 @@ class TestListening(Kind, Fixtures):
 
         await world.measured(attempt, at_least=0.05, at_most=0.3)
 
-    async def test_a_call_that_is_lost_is_made_up_for_by_the_next_in_line(
-        self, world: World, proxy: FaultProxy
-    ) -> None:
+    async def test_a_call_that_is_lost_is_made_up_for_by_the_next_waiter(self, world: World, proxy: FaultProxy) -> None:
         name, client = world.name(), world.client()
         lease = await world.client().lock(name).acquire(timeout=0)
         first = world.begin(lambda: refused(client, name, 1.0))
@@ -85,7 +83,7 @@ class TestListening(Kind, Fixtures):
             await second.result()
         await first.result()
 
-    async def test_when_the_subscription_breaks_all_who_wait_ask_again(self, world: World, proxy: FaultProxy) -> None:
+    async def test_when_the_subscription_breaks_all_waiters_ask_again(self, world: World, proxy: FaultProxy) -> None:
         lease, waiter = await held_and_waited_for(world, world.name())
         for _ in range(3):
             proxy.cut()
@@ -127,7 +125,7 @@ class TestListening(Kind, Fixtures):
                 await lease.release()
                 await waiter.result()
 
-    async def test_whoever_leaves_hands_the_listening_on(self, world: World) -> None:
+    async def test_a_waiter_that_leaves_hands_the_listening_on(self, world: World) -> None:
         client = world.client()
         first, second = world.name(), world.name()
         await world.crashed(first, 30)
@@ -198,7 +196,7 @@ async def refused(client: Client, name: str, timeout: float) -> None:
 
 
 async def waiters_are(world: World, name: str, count: int) -> bool:
-    """Whether so many wait for *name*."""
+    """Whether that many clients wait for *name*."""
     return len((await world.store.show(name, STEP)).waiting) == count
 
 
