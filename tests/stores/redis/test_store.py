@@ -367,7 +367,7 @@ class TestServers(RedisKind):
         stuck = world.begin(lambda: keep_busy(redis_server))
 
         async def is_told() -> bool:
-            return "script of somebody else" in str(await problem_of(client, "b"))
+            return "script of another program" in str(await problem_of(client, "b"))
 
         await world.until(is_told, within=5)
         redis_server.command("SCRIPT", "KILL")

@@ -9,7 +9,7 @@ tickets is the moment at which the lock was, or will be, free.
 
 The field ``!TOKEN`` says until when an ask of that token is refused, since the token was given back before the ask came
 (see `doubt`), ``!`` until when there is such a field, and ``!!`` when those that are over are next removed. While there
-is one there is an ``@`` too, so an ask for a lock that is free and that nobody waits for need not look for it.
+is one there is an ``@`` too, so an ask for a free lock without waiters need not look for it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ local function drop(token)
 end
 local function hint()
   -- Wake the first that lives, and tell the second to look after the reservation: the first may stand still, and
-  -- then nobody else would know. PUBLISH answers 0 for a client that is gone. A ticket without a channel, or a user
+  -- then no other client would know. PUBLISH answers 0 for a client that is gone. A ticket without a channel, or a user
   -- without the right to publish, cannot be woken, and polls.
   local woken = 0
   while woken < 2 do
@@ -108,7 +108,7 @@ QUEUE = f"""
 local function first()
   return redis.call('ZRANGE', queue, 0, 0)[1]
 end
-local function tidy()  -- the moment in '@' is of use only while somebody waits, or an ask is to be refused
+local function tidy()  -- the moment in '@' is of use only while there are waiters, or an ask is to be refused
   if redis.call('ZCARD', queue) > 0 then return end
   if (tonumber(redis.call('HGET', tickets, '!') or '0') or 0) <= now then redis.call('DEL', tickets) end
 end
@@ -205,7 +205,7 @@ local function lengthen(lock, ttl, longest)  -- a renewal, which may come late, 
   local left = redis.call('PTTL', lock)
   if left < ttl then
     redis.call('PEXPIRE', lock, ttl)
-  elseif left > longest then  -- nobody was promised that: the clock was set back
+  elseif left > longest then  -- no client was promised that: the clock was set back
     redis.call('PEXPIRE', lock, longest)
   end
 end

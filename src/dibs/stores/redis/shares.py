@@ -100,9 +100,9 @@ local function is_gone(token)  -- its client has stopped listening, so it would 
   local ticket = redis.call('HGET', tickets, token)
   local channel = string.match(ticket or '', '^%d+ (%S*) ')
   if until_of(ticket) <= now then return true end
-  return channel and channel ~= '' and redis.pcall('PUBLISH', channel, 'soon -') == 0  -- nobody's token: only to ask
+  return channel and channel ~= '' and redis.pcall('PUBLISH', channel, 'soon -') == 0  -- no client's token: only to ask
 end
-local function call_next()  -- the first, if there is room for it, and nobody has called it
+local function call_next()  -- the first, if there is room for it, and it has not been called
   local ahead = first()
   while ahead and not may_enter(ahead) and is_gone(ahead) do
     drop(ahead)
@@ -180,7 +180,7 @@ if (ahead and ahead ~= token) or not fits(weight, of) then
 end
 drop(token)
 tidy()
-if not several then redis.call('DEL', ends, parts) end  -- of those that held shares before somebody removed the key
+if not several then redis.call('DEL', ends, parts) end  -- of those that held shares before the key was removed
 next = text(next)
 local told = next .. ':' .. text(now) .. ':' .. facts
 value = 'dibs.several:part-' .. weight .. 'of' .. of .. '-:' .. told

@@ -184,7 +184,7 @@ class RedisStore(RecordStore):
         return name in self._contended
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
-        """Wait to be called. Another program calls nobody when it gives the lock back, so we look by ourselves."""
+        """Wait to be called. Other programs call no waiter when they give the lock back, so we look by ourselves."""
         unheard = busy.holder is not None and not busy.holder.pid  # one of ours has a process
         await self._subscriptions.wait(ask.token, min(within, POLL) if unheard else within)
 

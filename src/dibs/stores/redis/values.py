@@ -71,7 +71,7 @@ def read_value(raw: bytes) -> Value | None:
 
 
 def is_number(text: str | bytes) -> bool:
-    """Whether *text* is a fence or a moment as our scripts write it; anybody may have written something else."""
+    """Whether *text* is a fence or a moment as our scripts write it; other programs may write something else."""
     return text.isdigit() and text.isascii() and len(text) < 20
 
 

@@ -17,7 +17,7 @@ LOOK_AGAIN = 0.5
 """Seconds between two looks at nodes that do not vote."""
 
 GLANCE = 0.1
-"""Seconds that such a look may take: somebody waits for a lock meanwhile."""
+"""Seconds that such a look may take: meanwhile a caller waits for a lock."""
 
 
 class Admission:
@@ -39,7 +39,7 @@ class Admission:
     async def let_in(self, patience: float, *, at_once: bool) -> list[Member | None]:
         """See whether nodes that do not vote may do so again: at most twice a second, unless *at_once*.
 
-        Returns what the nodes said; empty if nobody was asked.
+        Returns what the nodes said; empty if no node was asked.
         """
         now = self._runtime.now()
         if now < self._look_at and not at_once:
@@ -138,7 +138,7 @@ class Admission:
         return NodeCall(JOIN, (NODE,), name or self.set, size, floor, longest, member.id, member.back)
 
     async def _say(self, calls: Mapping[int, NodeCall], patience: float) -> dict[int, Any]:
-        """Say something to some nodes, and return what they answer in time."""
+        """Send a command to some nodes, and return the answers that come in time."""
         replies: dict[int, Any] = {}
         asking = self._nodes.round()
         try:

@@ -1,4 +1,4 @@
-"""Says one thing to all nodes, hears them until there is enough, and tells what can be said if there is not."""
+"""Sends one call to all nodes, hears them until there are enough answers, and tells the outcome if there are not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dibs.stores.redlock import vote
 from dibs.stores.redlock.port.nodes import NodeCall, Nodes
 
 Enough = Callable[[Mapping[int, Any]], bool]
-"""Whether what was answered, by node, decides."""
+"""Whether the answers so far, by node, are enough."""
 
 
 class Heard(NamedTuple):
@@ -23,7 +23,7 @@ class Heard(NamedTuple):
 
 
 class Broadcast:
-    """All nodes of a Redlock."""
+    """Sends calls to all nodes of a Redlock."""
 
     def __init__(self, nodes: Nodes, runtime: Runtime) -> None:
         self.nodes, self._runtime = nodes, runtime
@@ -34,7 +34,7 @@ class Broadcast:
     async def ask(
         self, call: NodeCall, within: float, enough: Enough, *, token: str = "", behind: bool = False
     ) -> Heard:
-        """Say the same to all; the answers until there are enough, and why others have none."""
+        """Send one call to all nodes; returns the answers until there are enough, and why others gave none."""
         until, missing = self._runtime.now() + within, self.count
         replies: dict[int, Any] = {}
         causes: dict[str, BaseException] = {}
@@ -60,7 +60,7 @@ class Broadcast:
         return Heard(replies, causes)
 
     async def ask_each(self, call: NodeCall, within: float) -> Heard:
-        """Say it to all, and hear every node that answers; `StoreUnavailable` if no majority does."""
+        """Send one call to all nodes, and hear every one that answers; `StoreUnavailable` if no majority does."""
         heard = await self.ask(call, within, self._is_complete)
         self.check(len(heard.replies), heard.causes)
         return heard
@@ -71,7 +71,7 @@ class Broadcast:
             raise self.unavailable(f"{answered} of {self.count} nodes answered", causes)
 
     def unavailable(self, problem: str, causes: Mapping[str, BaseException]) -> StoreUnavailable:
-        """Unknown, if nodes that may have done it could make up what is missing; if not, it did not happen."""
+        """The error: unknown, if nodes that may have done it would make up a majority; if not, it did not happen."""
         unknown = sum(isinstance(cause, OutcomeUnknown) for cause in causes.values())
         kind = OutcomeUnknown if unknown > self.count - self.quorum else StoreUnavailable
         return kind(self.shown, problem, dict(causes))

@@ -1,4 +1,4 @@
-"""What the clocks of the nodes show, and when each node was last heard. It asks nobody.
+"""What the clocks of the nodes show, and when each node was last heard. No I/O.
 
 The time by these clocks is what fences are proposed from. Nothing that is right depends on it: it spares the second
 round, and makes the fence rise even if nodes forget.
@@ -15,7 +15,7 @@ SILENCE = 2.0
 
 
 class Clocks:
-    """The clocks of *count* nodes, as one client sees them."""
+    """The clocks of *count* nodes, as one client knows them."""
 
     __slots__ = ("_ahead_us", "_count", "_heard_at", "_listened_at", "_now")
 
@@ -31,14 +31,14 @@ class Clocks:
         return int(self._now() * 1e6 + (ahead[len(ahead) // 2] if ahead else 0.0))
 
     def heard(self, clocks: Iterable[tuple[int, int]]) -> None:
-        """Nodes have just answered, with what their clocks show."""
+        """Note what the clocks show of nodes that have just answered."""
         now = self._now()
         for node, shown_us in clocks:
             self._ahead_us[node] = shown_us - now * 1e6
             self._heard_at[node] = now
 
     def saw(self, seen: Sequence[Member | None]) -> None:
-        """All nodes were asked, and some told of themselves."""
+        """Note that all nodes were asked, and some answered."""
         self.heard((node, member.now_us) for node, member in enumerate(seen) if member is not None)
 
     def is_one_silent(self) -> bool:

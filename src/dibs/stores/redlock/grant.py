@@ -1,4 +1,4 @@
-"""Asks the nodes of a Redlock for a lock: as often as it takes to win, or to know who has it or why nobody can say.
+"""Asks the nodes of a Redlock for a lock: as often as it takes to win, or to learn who has it, or why that is unknown.
 
 One attempt is in `attempt`. Here is what surrounds it: meeting the nodes, the clock that fences are proposed
 from, letting those vote again that have waited, and what is answered.
@@ -30,7 +30,7 @@ LATE = 0.05
 
 
 class Granting:
-    """The locks of one namespace, as one client asks for them."""
+    """Asks for the locks of one namespace, on behalf of one client."""
 
     def __init__(
         self, broadcast: Broadcast, naming: RedisNaming, admission: Admission, runtime: Runtime, options: RedlockOptions
@@ -110,7 +110,7 @@ class Granting:
         missing = self._broadcast.count - yes - len(votes)
         holder = view.holder_of(ask.name, self._naming.keys(ask.name).lock, votes, missing, self._broadcast.quorum)
         free = vote.free_after([each.left_ms / 1000 for each in votes], self._broadcast.quorum - yes)
-        if holder is None:  # the votes are split between some who ask at the same time
+        if holder is None:  # the votes are split between clients that ask at the same time
             free = min(free, self._options.retry_delay + self._options.jitter * self._runtime.random())
         return Busy(holder, free)
 

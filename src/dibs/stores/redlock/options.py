@@ -106,7 +106,7 @@ def _source(node: Any, *, blocking: bool) -> RedisSource:
     if source.kind != "single":
         raise Misuse(
             f"a node of a Redlock is one server, not a {source.kind}: what fails over by itself may come back without "
-            "its memory, and nobody would know"
+            "its memory, and no client would know"
         )
     return source
 

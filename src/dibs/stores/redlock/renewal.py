@@ -43,7 +43,7 @@ class Renewal:
         return all(self._is_decided(replies) for replies in self.replies)
 
     def answer(self, place: int, index: int) -> LossReason | bool | None:
-        """What became of one claim: None if it is renewed, the reason if it is lost; False if nobody can say."""
+        """What became of one claim: None if it is renewed, the reason if it is lost; False if that is not known."""
         said = [reply[index] for reply in self.replies[place].values() if isinstance(reply, list)]
         held = said.count(b"held")
         if held >= self._quorum:

@@ -165,7 +165,7 @@ return 0
 """)
 """lock; token, attempt. Takes back a vote that did not come to a quorum.
 
-The ticket stays, and nobody is woken: a client that waits for the quorum of another takes a vote for a moment, and
+The ticket stays, and no client is woken: a client that waits for the quorum of another takes a vote for a moment, and
 would wake the next one to do so, on and on."""
 
 EVICT = Script(f"""

@@ -51,7 +51,7 @@ class RedlockStore(Store):
 
     guarantees = Guarantees(
         name="redlock",
-        good_for="locks that outlive the loss of a Redis server, where there are three or five that nobody replicates",
+        good_for="locks that outlive the loss of a Redis server, where there are three or five without replication",
         fence="confirmed by a majority: unique and rising whatever clocks and messages do, while no majority forgets; "
         "proposed by time, so that it rises even then, unless clocks are wrong by more than the time between",
         wake="a message of any node to the first waiter, then a random moment; and a poll",
@@ -169,7 +169,7 @@ class RedlockStore(Store):
         return await self._view.holders(prefix, self._runtime.now() + within)
 
     async def show(self, name: str, within: float) -> LockState:
-        """What the nodes agree on; and which of them do not vote."""
+        """The state that the nodes agree on, and which of them do not vote."""
         return await self._view.show(name, within)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
@@ -180,7 +180,7 @@ class RedlockStore(Store):
         await self._broadcast.ask_each(call, within)
 
     async def reseed(self, floor: int, within: float) -> None:
-        """For the day on which a majority of nodes lost its memory."""
+        """Let all nodes vote again after a majority lost its memory, with fences above *floor*."""
         if floor >= HIGHEST_FENCE:
             raise Misuse(f"floor={floor}: no fence is above it; the highest one is {HIGHEST_FENCE}")
         await self._admission.reseed(floor, within)

@@ -1,4 +1,4 @@
-"""What people see of the locks: what all nodes say of them, as one. It changes nothing."""
+"""What people are shown: the answers of all nodes, combined. It changes nothing."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Vote(NamedTuple):
 
 
 class RedlockView:
-    """The locks of one namespace, seen from outside."""
+    """Reads the locks of one namespace, for people."""
 
     def __init__(self, broadcast: Broadcast, naming: RedisNaming, admission: Admission, *, nodes_wait: bool) -> None:
         self._broadcast, self._naming, self._admission, self._nodes_wait = broadcast, naming, admission, nodes_wait
 
     async def show(self, name: str, within: float) -> LockState:
-        """Ask all, and tell what they agree on; and which of them do not vote."""
+        """Ask all nodes; returns the state that they agree on, and which of them do not vote."""
         patience = min(within, LONGEST_LOOK)
         call = NodeCall(scripts.SHOW, (*self._naming.keys(name), NODE))
         replies, causes = await self._broadcast.ask_each(call, patience)

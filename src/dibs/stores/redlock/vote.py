@@ -1,4 +1,4 @@
-"""Who has won, by what each node has said so far: the arithmetic of Redlock with fences that a quorum confirms.
+"""Whether an attempt has won, by the answers so far: the arithmetic of Redlock with fences that a quorum confirms.
 
 It knows no node, no clock and no request: only numbers, one for each node. What the store does with them, and what
 the model checker of the tests explores exhaustively, is this code.
@@ -24,14 +24,14 @@ UNHEARD = 0
 """A node that has not answered. A positive number is the highest fence with which it was seen to hold our token."""
 
 REFUSED = -1
-"""A node that does not hold our token: somebody else has the lock there, or it ended."""
+"""A node that does not hold our token: another client has the lock there, or it ended."""
 
 FAILED = -2
 """A node that cannot be asked, or does not vote."""
 
 
 class Verdict(Enum):
-    """What an attempt is, after an answer."""
+    """The state of an attempt after an answer."""
 
     OPEN = "open"
     WON = "won"
@@ -44,7 +44,7 @@ def quorum_of(nodes: int) -> int:
 
 
 def heard(known: int, fence: int) -> int:
-    """What is known of a node that answers with *fence*; answers that come out of order change nothing."""
+    """What a node counts as after it answered with *fence*; answers that come out of order change nothing."""
     return max(known, fence)
 
 

@@ -1,4 +1,4 @@
-"""Whether somebody asks for a ticket or waits in it right now: two steps at once would undo each other's work."""
+"""Whether a step asks for a ticket or waits with it right now: two steps at once would undo each other's work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ OVERDUE = 0.5
 
 
 class Attendance:
-    """The step that asks or waits in one ticket right now, and when the last one did.
+    """The step that asks or waits with one ticket right now, and when the last one did.
 
     At its end a step sets `until` to 0 and `seen_at` to the time, by assignments and not by a call: Ctrl-C comes at
     calls. If it comes all the same, the step is overdue some time later.

@@ -3,8 +3,8 @@
 ``/dibs/<namespace>/<name>/<guid>-<number>``. In namespaces and names, characters that ZooKeeper refuses in a path, or
 that would split it, are percent-encoded, and so is ``%``: distinct names never share a node, and each name can be read
 back. The server adds the number, which says who came first. The guid says whose node it is, so a client finds its node
-even if the request to create it was never answered. The guid is a hash of the token, so that nobody can learn a token
-from the list of nodes. For a share of the name the guid begins as the token does: the list alone tells whose turn it
+even if the request to create it was never answered. The guid is a hash of the token, so the list of nodes shows no
+token. For a share of the name the guid begins as the token does: the list alone tells whose turn it
 is. It is as long as any other guid: an older dibs, which knows no shares, takes the node for that of an exclusive ask.
 """
 

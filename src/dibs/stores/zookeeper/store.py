@@ -170,7 +170,7 @@ class ZooKeeperStore(Store):
         self._tickets.tell = tell
 
     def _loop_closed(self) -> None:
-        """End the sessions: without the loop nobody can renew or release, but kazoo would keep them alive."""
+        """End the sessions: without the loop no lease can be renewed or released, but kazoo would keep them alive."""
         for ticket in list(self._tickets.all.values()):
             self._tickets.ended(ticket, LossReason.SESSION_ENDED)
         self._sessions.abandon()

@@ -43,7 +43,7 @@ class ZooKeeperTicket(PlaceProgress):
         self.node = ""
         """The path of our node; empty while we know of none."""
         self.fence = self.owner = 0
-        """Of the last node that we knew of."""
+        """The fence, and the id of the session, of the last node that we knew of."""
         self.ends_at = 0.0
         """When the lease is over, unless it is renewed."""
         self.attendance = Attendance(until)
@@ -85,18 +85,18 @@ class ZooKeeperTicket(PlaceProgress):
         return made
 
     def found(self, path: str, fence: int, owner: int) -> None:
-        """Our node is there, at *path*, in the session *owner*."""
+        """Note that our node is there, at *path*, in the session *owner*."""
         self.node, self.fence, self.owner = path, fence, owner
         self.seen_deleted = self.told = False
         self.note_node(NodeEvent.FOUND)
 
     def gone(self) -> None:
-        """There is no node of ours."""
+        """Note that there is no node of ours."""
         self.note_node(NodeEvent.GONE)
         self.node = ""
 
     def lost_session(self) -> None:
-        """A request was answered that its session has ended. If the node may be in another one, `find` looks there."""
+        """Note that a session of ours has ended. If the node may be in another one, `find` looks there."""
         if self.short_session is None:
             self.gone()
         else:
@@ -149,7 +149,7 @@ class ZooKeeperTicket(PlaceProgress):
         self.gone()
 
     def watch(self, path: str) -> None:
-        """From now on only changes of *path* call us."""
+        """Let only changes of *path* call us from now on."""
         self.called.clear()
         if self.watched != path:
             self.look_away()
@@ -160,6 +160,6 @@ class ZooKeeperTicket(PlaceProgress):
         self.called.set()
 
     def look_away(self) -> None:
-        """From now on no change calls us."""
+        """Let no change call us from now on."""
         if self.watched:
             self.session.forget(self.watched, self.call)

@@ -18,7 +18,7 @@ from dibs.stores.redis.port.errors import refused
 from dibs.stores.redis.port.source import Login, RedisAddress
 
 MEMORY = command("INFO", "memory")
-"""Asked for together with the first request to a server."""
+"""A command that goes with the first request to a server: it asks for the eviction policy."""
 
 
 class BlockingDialer:

@@ -18,7 +18,7 @@ NOT_DONE = {
     "LOADING": "the server is starting and still loads its data",
     "MASTERDOWN": "this server is a replica that lost its master",
     "NOREPLICAS": "the server has fewer replicas than it wants before it accepts a write (min-replicas-to-write)",
-    "BUSY": "the server is held up by a script of somebody else (SCRIPT KILL ends it)",
+    "BUSY": "the server is held up by a script of another program (SCRIPT KILL ends it)",
     "OOM": "the server's memory is full (maxmemory), so it gives out no new locks; those that are held are kept",
     "MISCONF": "the server accepts no writes because it cannot save its data",
     "NOAUTH": "the server wants a password; put it into the URL",
@@ -39,7 +39,7 @@ _OTHER_WORDS = {
     "The user executing the script": "NOPERM",  # up to Redis 7.0
     "ommand called from": "UNKNOWN",  # … script: a command that the server does not know
 }
-"""What has no code of its own. Our scripts write nothing that counts before the command that is refused."""
+"""Errors without a code of their own. Our scripts write nothing that counts before the refused command."""
 
 
 def code_of(reply: Any) -> str:

@@ -28,12 +28,12 @@ class WakeHint:
         self.problem: Exception | None = None
 
     def now(self) -> None:
-        """It is worth asking."""
+        """Note that it is worth asking now."""
         self.ask_at = -math.inf
         self.event.set()
 
     def soon(self, at: float) -> None:
-        """It will be worth asking."""
+        """Note the moment at which it will be worth asking."""
         self.ask_at = min(self.ask_at, at)
         self.event.set()
 
@@ -49,7 +49,7 @@ class Hints:
         self._asked = deque[WakeHint]()  # subscriptions whose answer is still to come, in their order
 
     def expect(self, token: str, channel: bytes) -> None:
-        """From now on messages for *token* count."""
+        """Let messages for *token* count from now on."""
         hint = self._waiting.get(token)
         if hint is None:
             hint = self._waiting[token] = WakeHint(self._runtime.event(), channel)
@@ -60,7 +60,7 @@ class Hints:
         return self._waiting.get(token)
 
     def forget(self, token: str) -> bytes | None:
-        """*token* has stopped waiting; return its channel if no other waiter needs that."""
+        """Forget *token*, which has stopped waiting; return its channel if no other waiter needs that."""
         hint = self._waiting.pop(token, None)
         if hint is None or not self._sharded or any(hint.channel == h.channel for h in list(self._waiting.values())):
             return None
@@ -68,13 +68,13 @@ class Hints:
         return hint.channel
 
     def subscribing(self, channel: bytes) -> tuple[WakeHint, bytes]:
-        """What to send for *channel*, and what tells when it is answered."""
+        """The command that subscribes to *channel*, and the hint that tells when it is answered."""
         hint = WakeHint(self._runtime.event(), channel)
         self._asked.append(hint)
         return hint, command("SSUBSCRIBE" if self._sharded else "SUBSCRIBE", channel)
 
     def message(self, reply: Any) -> None:
-        """One message of the server."""
+        """Take note of one message of the server."""
         if isinstance(reply, Exception):
             self._answered(reply)
             return
@@ -89,7 +89,7 @@ class Hints:
             self._gap({channel})
 
     def broke(self, problem: Exception) -> None:
-        """The connection is gone, and messages may be lost: all waiters ask again."""
+        """Let all waiters ask again: the connection is gone, and messages may be lost."""
         lost, self.confirmed = self.confirmed, set()
         while self._asked:
             self._answered(problem)

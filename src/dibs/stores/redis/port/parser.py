@@ -7,10 +7,10 @@ from typing import Any
 import hiredis
 
 NOT_YET = object()
-"""What a parser answers while a reply is incomplete."""
+"""The answer of a parser while a reply is incomplete."""
 
 CHUNK = 16_384
-"""Bytes that are read at once."""
+"""The most bytes that one call reads."""
 
 
 def new_parser() -> Any:

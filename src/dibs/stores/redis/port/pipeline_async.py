@@ -42,7 +42,7 @@ class Pipeline:
             raise StoreUnavailable(self._name, "the connection broke before anything was sent")
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self._queue:
-            self.connection.send(data)  # nobody else waits, so there is nothing to go together with
+            self.connection.send(data)  # no other request waits that could go with it
         else:
             if not self._outbox:
                 self._loop.call_soon(self._flush)
@@ -68,7 +68,7 @@ class Pipeline:
             future.set_result(reply)
 
     def _lost(self, exc: Exception | None) -> None:
-        """Nobody knows what became of what was asked."""
+        """Fail all open requests: their outcome is unknown."""
         if self._timer is not None:
             self._timer.cancel()
         for future, _ in self._queue:
@@ -89,7 +89,7 @@ class Pipeline:
         self._timer = self._loop.call_later(max(0.0, moment - self._now()), self._look)
 
     def _look(self) -> None:
-        if self._now() > self._timer_at + LATE:  # the loop stood still: read first what came meanwhile
+        if self._now() > self._timer_at + LATE:  # the loop stood still: read first what has arrived
             self._timer = self._loop.call_later(0.001, self._fail_overdue)
         else:
             self._fail_overdue()
@@ -103,7 +103,7 @@ class Pipeline:
                 next_at = min(next_at, until)
         self._timer, self._timer_at = None, math.inf
         if self._queue and self._queue[0][1] <= now and now > self.connection.heard_at + SILENCE:
-            self.connection.abort("it was silent")  # so nothing that is under way on it comes after what we send next
+            self.connection.abort("it was silent")  # so no request on it is carried out after the next one
         elif next_at < math.inf:
             self._look_at(next_at)
 

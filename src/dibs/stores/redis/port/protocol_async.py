@@ -35,12 +35,12 @@ class AsyncRedisConnection(asyncio.BufferedProtocol):
         writer.transport.set_protocol(self)
 
     def abort(self, why: str = "this client closed it") -> None:
-        """End it at once: `lost` is called, and nothing comes any more; `ended` is set when the socket is closed."""
+        """End the connection at once: `lost` is called. When the socket is closed, `ended` is set."""
         self._writer.transport.abort()
         self._end(ConnectionAbortedError(why))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts what it reads."""
+        """The buffer into which the loop reads."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -70,4 +70,4 @@ class AsyncRedisConnection(asyncio.BufferedProtocol):
 
 
 def _ignore(nothing: object) -> None:
-    """For a connection that nobody listens to, or that is over."""
+    """A callback for a connection that is over, or not yet in use."""

@@ -68,7 +68,7 @@ class Route:
         return reply
 
     async def calls(self, requests: Sequence[ScriptCall], within: float) -> list[Any]:
-        """Run many scripts, in one go for each server; an answer is a `StoreUnavailable` where none was to be had."""
+        """Run many scripts, in one go for each server; an answer is a `StoreUnavailable` where none came."""
         until = self._runtime.now() + within
         answers: list[Any] = [None] * len(requests)
         groups: dict[int, tuple[RedisServer, list[int]]] = {}
@@ -84,7 +84,7 @@ class Route:
         return answers
 
     async def pipeline(self, key: bytes, commands: Sequence[bytes], within: float) -> list[Any]:
-        """Send plain commands to the server of *key* on a connection of their own, so that they hold up nobody."""
+        """Send plain commands to the server of *key* on a connection of their own, so that they hold up no request."""
         until = self._runtime.now() + within
         server = self.map.known(key) or await self.map.find(key, within)
         lane = self._lanes.get(server.name)
@@ -93,7 +93,7 @@ class Route:
         return await lane.calls(b"".join(commands), len(commands), until - self._runtime.now())
 
     async def scan(self, pattern: bytes, within: float) -> dict[bytes, Found]:
-        """The keys like *pattern*, and what is there."""
+        """The keys that match *pattern*, and their values."""
         until, found = self._runtime.now() + within, dict[bytes, Found]()
         for server in await self.map.masters(within):
             cursor = b"0"
@@ -117,7 +117,7 @@ class Route:
             server.forked()
 
     async def _search(self, request: ScriptCall, within: float) -> Any:
-        """Find the server first."""
+        """Find the server, and send the request to it."""
         until = self._runtime.now() + within
         server = self.map.known(request.key) or await self.map.find(request.key, within)
         reply, memory = await server.calls(request.data + MEMORY, 2, self._left(until))
@@ -127,7 +127,7 @@ class Route:
         return reply
 
     async def _after(self, error: StoreUnavailable, server: RedisServer, request: ScriptCall, within: float) -> Any:
-        """The server could not be asked: it may have gone, and another taken its place."""
+        """Ask again after *error*, if another server has taken the place of *server*."""
         began = self._runtime.now()
         moves = self.map.lost(server)
         if isinstance(error, OutcomeUnknown) or not moves:
@@ -141,7 +141,7 @@ class Route:
         return reply
 
     async def _follow(self, server: RedisServer, request: ScriptCall, reply: Any, within: float) -> Any:
-        """Send again what was refused because it came to the wrong place, or to a server without the script.
+        """Send a request again that was refused because it came to the wrong server, or to one without the script.
 
         A slot on its way from node to node answers TRYAGAIN until all keys of the lock are in one place, which is soon.
         """
@@ -197,7 +197,7 @@ class Route:
             return error
 
     async def _read(self, server: RedisServer, keys: Sequence[bytes], until: float) -> dict[bytes, Found]:
-        """What each key holds."""
+        """The value and the ttl of each key, by key."""
         asks = [ask for key in keys for ask in (command("GET", key), command("PTTL", key))]
         data = b"".join([*asks, command("TIME")])
         *replies, time = await server.calls(data, len(asks) + 1, self._left(until))

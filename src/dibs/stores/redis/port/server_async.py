@@ -18,7 +18,7 @@ LONGEST_CONNECT = 5.0
 
 
 class AsyncServer:
-    """One server, as the tasks of one event loop see it."""
+    """One server and its connection, for the tasks of one event loop."""
 
     def __init__(self, address: RedisAddress, dial: AsyncDialer, now: Callable[[], float]) -> None:
         self.address, self.name = address, str(address)
@@ -94,7 +94,7 @@ class AsyncServer:
 
 
 async def outcome(task: asyncio.Task[Any], within: float, name: str) -> Any:
-    """What *task*, which opens a connection for many, comes to; it goes on if we stop waiting for it."""
+    """The result of *task*, which opens a connection for many; it goes on if we stop waiting for it."""
     await asyncio.wait([task], timeout=within)
     if not task.done():
         raise StoreUnavailable(name, f"no connection within {within:.3g} s")

@@ -22,7 +22,7 @@ from dibs.stores.redis.port.parser import CHUNK, NOT_YET, new_parser
 from dibs.stores.redis.port.source import RedisAddress
 
 MOST_IDLE = 64
-"""Connections that are kept when nobody uses them."""
+"""Connections that are kept while they are not in use."""
 
 EARLY = 0.8
 """After this fraction of its time the kernel ends a receive; with its timers an eighth late that is still in time."""
@@ -51,7 +51,7 @@ class BlockingRedisConnection:
             sock.settimeout(None)
 
     def limit(self, seconds: float) -> None:
-        """From now on a send or a receive takes no longer than *seconds*; a plain socket gives up somewhat earlier.
+        """Let a send or a receive take no longer than *seconds* from now on; a plain socket gives up somewhat earlier.
 
         There the kernel watches the time, which spares a poll before each send and each receive. But its timers are
         coarse, up to an eighth late; so it is given less, and the rest is waited for with `more`.
@@ -74,7 +74,7 @@ class BlockingRedisConnection:
             raise TimeoutError
 
     def hang_up(self) -> None:
-        """End the connection for both sides; a thread that reads from it just now is told."""
+        """End the connection for both sides; a thread that is reading from it is woken."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
@@ -84,7 +84,7 @@ class BlockingRedisConnection:
 
 
 class BlockingServer:
-    """One server, as threads see it."""
+    """One server and its connections, for threads."""
 
     def __init__(self, address: RedisAddress, dial: BlockingDialer, now: Callable[[], float]) -> None:
         self.address, self.name = address, str(address)
@@ -162,7 +162,7 @@ class BlockingServer:
             raise self._unknown(exc, until - self._now()) from exc
 
     async def close(self) -> None:
-        """Close the connections; one that is in use is closed after that use."""
+        """Close the connections; one in use is closed when its request is done."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -183,7 +183,7 @@ class BlockingServer:
         """*wire*, or another in its place.
 
         Something to read although nothing was asked is its end: a server that restarted, or closed what was idle. Found
-        out now it costs half a µs; found out by asking, nobody could say what became of the request.
+        out now it costs half a µs. Found out by asking, the outcome of the request would be unknown.
         """
         if now < connection.used_at + STALE_AFTER or not connection.unread(0):
             return connection

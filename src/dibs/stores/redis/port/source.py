@@ -161,7 +161,7 @@ def _kind(scheme: str) -> tuple[str, str]:
 
 
 def _sentinel_login(found: Url, scheme: str, *, blocking: bool) -> tuple[Url, Login]:
-    """The URL without what is only for the sentinels, and how to connect to them: with TLS if the servers have it."""
+    """The URL without the options for the sentinels, and how to connect to those: with TLS if the servers have it."""
     theirs = {name.removeprefix(OF_SENTINELS): found.query[name] for name in _OF_SENTINELS if name in found.query}
     rest = {name: value for name, value in found.query.items() if name not in _OF_SENTINELS}
     asked = found._replace(query=theirs)
@@ -176,7 +176,7 @@ def _sentinel_login(found: Url, scheme: str, *, blocking: bool) -> tuple[Url, Lo
 
 
 def _login(found: Url, scheme: str, path: str, *, blocking: bool, others: Sequence[str] = ()) -> Login:
-    """What redis-py's connections are told of a URL of one server; *others* are options that were read before."""
+    """The login for the URL of one server, read by redis-py; *others* are options that were read before."""
     module: Any = redis.connection if blocking else redis.asyncio.connection
     names = {"redis": "Connection", "rediss": "SSLConnection", "unix": "UnixDomainSocketConnection"}
     tls = _TLS if scheme == "rediss" else ()

@@ -18,7 +18,7 @@ from dibs.stores.redis.port.subscriber_blocking import QUIET
 
 
 class AsyncSubscriber:
-    """One connection that listens."""
+    """The connection of one client to one server on which its waiters are called."""
 
     def __init__(self, server: AsyncServer, hints: Hints, now: Callable[[], float]) -> None:
         self._server, self.hints, self._now = server, hints, now
@@ -51,7 +51,7 @@ class AsyncSubscriber:
             await hint.event.wait(left)
 
     def let_go(self, channel: bytes) -> None:
-        """The last waiter on *channel* has left: unsubscribe."""
+        """Unsubscribe from *channel*, which its last waiter has left."""
         if self._connection is not None:
             self._connection.send(command("SUNSUBSCRIBE", channel))
 

@@ -23,7 +23,7 @@ QUIET = 5.0
 
 
 class BlockingSubscriber:
-    """One connection that listens."""
+    """The connection of one client to one server on which its waiters are called."""
 
     def __init__(self, server: BlockingServer, hints: Hints, now: Callable[[], float]) -> None:
         self._server, self.hints, self._now = server, hints, now
@@ -67,7 +67,7 @@ class BlockingSubscriber:
             self._hand_on()
 
     def let_go(self, channel: bytes) -> None:
-        """The last waiter on *channel* has left: unsubscribe."""
+        """Unsubscribe from *channel*, which its last waiter has left."""
         self._tell(command("SUNSUBSCRIBE", channel))
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class BlockingSubscriber:
         return hint
 
     def _tell(self, data: bytes) -> None:
-        """Send what may be left out; a signal handler that interrupted its thread while it sends does leave it out."""
+        """Send an optional command; a signal handler that interrupted its thread while sending leaves it out."""
         with self._sending:
             if self._in_use:
                 return
@@ -119,7 +119,7 @@ class BlockingSubscriber:
                 self._in_use = False
 
     def _read(self, hint: WakeHint, until: float) -> None:
-        """Read for all until *hint* is worth asking again."""
+        """Read messages for all waiters until *hint* is worth asking again."""
         connection = self._connection
         try:
             while (

@@ -32,7 +32,7 @@ class Subscriber(Protocol):
         """Return when *hint* says that it is worth asking, or after *within* seconds."""
 
     def let_go(self, channel: bytes) -> None:
-        """The last waiter on *channel* has left: unsubscribe."""
+        """Unsubscribe from *channel*, which its last waiter has left."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -54,7 +54,7 @@ class Subscriptions:
     def _start(self) -> None:
         self._client = self._runtime.token()
         self._subscribers: dict[str, Subscriber] = {}
-        self._where: dict[str, Subscriber] = {}  # token to where it is called
+        self._where: dict[str, Subscriber] = {}  # token to the subscriber that it is called by
 
     async def expect(self, key: bytes, token: str, within: float) -> bytes:
         """Listen for *token*, which will wait for the lock *key*; return the channel, empty if there is none."""
@@ -84,7 +84,7 @@ class Subscriptions:
             await subscriber.wait(hint, within)
 
     def forget(self, token: str) -> None:
-        """*token* waits no more."""
+        """Forget *token*, which no longer waits."""
         subscriber = self._where.pop(token, None)
         if subscriber is not None:
             channel = subscriber.hints.forget(token)

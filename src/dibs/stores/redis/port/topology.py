@@ -68,11 +68,11 @@ class Map:
         return [await self.find(b"", within)]
 
     def lost(self, server: RedisServer) -> bool:
-        """*server* could not be asked, or is no longer the right one; tell whether another one may be."""
+        """Note that *server* could not be asked, or is no longer the right one; tell whether another one may be."""
         return False
 
     def moved(self, server: RedisServer, rest: str) -> RedisServer:
-        """*server* said that a slot is elsewhere."""
+        """Note that *server* said that a slot is elsewhere; return the server that has it."""
         return server
 
     def at(self, server: RedisServer, rest: str) -> RedisServer:
@@ -81,7 +81,7 @@ class Map:
         return self.open(RedisAddress(host or server.address.host, int(port)), keep=True)
 
     def all(self) -> Iterable[RedisServer]:
-        """Every server there was."""
+        """Every server that was ever used, to be closed."""
         return list(self._servers.values())
 
     def open(self, address: RedisAddress, *, keep: bool = False) -> RedisServer:
@@ -124,13 +124,13 @@ class Sentinels(Map):
         raise StoreUnavailable(self.source.service, "no sentinel says where its master is", problems)
 
     def lost(self, server: RedisServer) -> bool:
-        """Ask the sentinels again."""
+        """Forget the master, so that the sentinels are asked again."""
         if self._only is server:
             self._only = None
         return True
 
     def all(self) -> Iterable[RedisServer]:
-        """The sentinels too."""
+        """The servers and the sentinels."""
         return [*super().all(), *self._sentinels]
 
 
@@ -175,12 +175,12 @@ class Cluster(Map):
         return list({id(server): server for server in self._slots.values()}.values())
 
     def lost(self, server: RedisServer) -> bool:
-        """Ask for its slots again."""
+        """Forget the slots of *server*, so that they are asked for again."""
         self._slots = {number: known for number, known in self._slots.items() if known is not server}
         return True
 
     def moved(self, server: RedisServer, rest: str) -> RedisServer:
-        """One slot is elsewhere; the others are learnt the same way."""
+        """Note where one slot is; the others are learnt the same way."""
         there = self.at(server, rest)
         self._slots[int(rest.partition(" ")[0])] = there
         return there
@@ -208,7 +208,7 @@ def tagged(key: bytes) -> bytes | None:
 
 def _no_master(sentinel: RedisServer, service: str, reply: Any) -> StoreUnavailable:
     if isinstance(reply, Exception):
-        if str(reply).startswith("NOAUTH"):  # that of the servers is in the URL, perhaps
+        if str(reply).startswith("NOAUTH"):  # the URL may have that of the servers only
             problem = f"the sentinel wants a password of its own, as in ?sentinel_password=… ({reply})"
             return StoreUnavailable(sentinel.name, problem)
         return refused(sentinel.name, reply)

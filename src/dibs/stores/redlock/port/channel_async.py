@@ -45,7 +45,7 @@ class AsyncChannel:
     """The way to one node: a connection, or what waits for one."""
 
     def __init__(self, node: int, source: RedisSource, config: AsyncNodeConfig, called: Callable[[Any], None]) -> None:
-        """*called* hears what nobody has asked for: messages, and None when the connection has ended."""
+        """*called* hears all but answers: messages, and None when the connection has ended."""
         self.node, self.name = node, str(source.addresses[0])
         self._source, self._config, self._called = source, config, called
         self._dial = AsyncDialer(source.login)
@@ -90,7 +90,7 @@ class AsyncChannel:
 
     def _received(self, reply: Any) -> None:
         if not self.owed or (isinstance(reply, list) and reply[:1] == [b"message"]):
-            self._called(reply)  # nobody asked for it: this channel is subscribed
+            self._called(reply)  # it is no answer: this channel is subscribed
             return
         owed = self.owed.popleft()
         if isinstance(reply, Exception):
@@ -119,7 +119,7 @@ class AsyncChannel:
     # --- the connection ------------------------------------------------------------------------------------
 
     def drop(self, error: StoreUnavailable) -> None:
-        """Give the connection up: all who wait for an answer are told, and what may have happened is undone later."""
+        """Give the connection up: waiting callers are told, and whatever may have happened is undone later."""
         connection, self.connection = self.connection, None
         owed_all, self.owed, self._outbox = self.owed, deque(), []
         if connection is not None:
@@ -166,7 +166,7 @@ class AsyncChannel:
         self._begin(writer, greeting)
 
     def _begin(self, writer: Any, greeting: Sequence[bytes]) -> None:
-        """Greet, undo what is to be undone, and say what has waited for the connection."""
+        """Greet, send what has to be undone, and then the requests that waited for the connection."""
         now, connection = self._config.now(), AsyncRedisConnection(self._config.now)
         connection.received, connection.lost = self._received, self._broke
         connection.take_over(writer)

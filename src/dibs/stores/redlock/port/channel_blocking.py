@@ -54,7 +54,7 @@ class BlockingNodeConfig(NamedTuple):
 
 
 class ChannelEvents(NamedTuple):
-    """Callbacks for connections that come and go, and for messages that nobody asked for."""
+    """Callbacks for connections that come and go, and for messages of subscriptions."""
 
     opened: Callable[[BlockingChannel], None]
     closed: Callable[[BlockingChannel], None]
@@ -127,7 +127,7 @@ class BlockingChannel:
     # --- hearing -------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read what has come, and hand it on to whom it is for."""
+        """Read all replies that have arrived, and hand each to its asker."""
         try:
             piece = self._receive(CHUNK)
             if not piece:
@@ -172,7 +172,7 @@ class BlockingChannel:
             owed.to.hear(NodeAnswer(self.node, owed.call, reply))
 
     def _say_again(self, owed: Owed, call: NodeCall | PlainCommand) -> None:
-        """The server has lost the script. A vote that nobody waits for is not asked for again."""
+        """The server has lost the script. A vote that is no longer waited for is not asked for again."""
         if owed.is_wanted:
             self._write(call.in_full())
             self.owed.append(owed)
@@ -180,7 +180,7 @@ class BlockingChannel:
     # --- the connection ------------------------------------------------------------------------------------
 
     def drop(self, error: StoreUnavailable) -> None:
-        """Give the connection up: all who wait for an answer are told, and what may have happened is undone later."""
+        """Give the connection up: waiting callers are told, and whatever may have happened is undone later."""
         if self.sock is None:
             return
         self._events.closed(self)
@@ -197,7 +197,7 @@ class BlockingChannel:
         sock.close()
 
     def close(self) -> None:
-        """Close it without a word: it may belong to the parent too."""
+        """Close our descriptor, and send nothing: the connection may be the parent's."""
         if self.sock is not None:
             self.sock.close()
             self.sock = None

@@ -31,7 +31,7 @@ class NodeCall:
     __slots__ = ("_data", "_whole", "arguments", "keys", "script")
 
     def __init__(self, script: Script, keys: tuple[bytes, ...], *arguments: Argument, whole: bool = False) -> None:
-        """*whole*: with the text of the script, because nobody may be there to hear that it is not known."""
+        """*whole*: with the text of the script, because the caller may be gone when the server asks for it."""
         self.script, self.keys, self.arguments, self._whole = script, keys, arguments, whole
         self._data = b""
 
@@ -44,7 +44,7 @@ class NodeCall:
         return self._data
 
     def in_full(self) -> bytes:
-        """The same for a server that has lost the script."""
+        """The whole command for a server that has lost the script."""
         return self.data if self._whole else self.script.in_full(self.data)
 
 
@@ -85,7 +85,7 @@ class Asker:
         self.ended = False
 
     def hear(self, answer: NodeAnswer) -> None:
-        """Keep *answer*, unless nobody wants it."""
+        """Keep *answer*, unless the round is over."""
         if not self.ended:
             self.answers.append(answer)
 
@@ -101,7 +101,7 @@ class Owed(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a server that has lost the script is asked again: not for a vote that nobody waits for."""
+        """Whether a server that has lost the script is asked again: not for a vote that is no longer waited for."""
         return self.undo is None or (self.to is not None and not self.to.ended)
 
 
@@ -133,13 +133,13 @@ class Round(Protocol):
         """
 
     def send_all(self, call: NodeCall, *, undo: NodeCall | None = None, behind: bool = False) -> None:
-        """The same to every node."""
+        """Ask every node the same."""
 
     async def next(self, until: float) -> NodeAnswer | None:
         """The next answer; None if there is none up to the moment *until*."""
 
     def end(self, *, keep: str = "") -> None:
-        """No more is heard. *keep*: a token that was granted; the round that gives it back is told what is owed."""
+        """End the round: no more answers are heard. *keep* is a granted token: its release is told what is owed."""
 
 
 class Nodes(Protocol):
@@ -147,7 +147,7 @@ class Nodes(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What the nodes are called."""
+        """The names of the nodes, for messages."""
 
     def round(self, token: str = "") -> Round:
         """Begin a round; with *token*: one that gives it back, so that no answer that is still owed makes a grant."""
@@ -159,7 +159,7 @@ class Nodes(Protocol):
         """Return ``now`` or ``soon`` when a node calls *token*, or nothing after *within* seconds."""
 
     def forget(self, token: str) -> None:
-        """*token* has stopped waiting."""
+        """Forget *token*, which has stopped waiting."""
 
     async def close(self) -> None:
         """Close the connections."""

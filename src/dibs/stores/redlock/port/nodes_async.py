@@ -40,7 +40,7 @@ class AsyncRound(Asker):
         self._event.set()
 
     async def next(self, until: float) -> NodeAnswer | None:
-        """Wait for the first answer. A loop that stood still reads what has come before it gives up."""
+        """Wait for the first answer. A loop that stood still reads what has arrived before it gives up."""
         left = 1.0
         while not self.answers and left > 0:
             left = until - self._now()
@@ -49,12 +49,12 @@ class AsyncRound(Asker):
         return self.answers.popleft() if self.answers else None
 
     def end(self, *, keep: str = "") -> None:
-        """Ignore what is still to come; there is one connection to each node, so the next round has the same ones."""
+        """Ignore later answers; there is one connection to each node, so the next round has the same ones."""
         self.ended = True
 
 
 class AsyncNodes:
-    """All nodes, as the tasks of one event loop see them."""
+    """The connections to all nodes, for the tasks of one event loop."""
 
     def __init__(
         self, sources: Sequence[RedisSource], greeting: Callable[[], Sequence[bytes]], runtime: Runtime, patience: float
@@ -110,7 +110,7 @@ class AsyncNodes:
         return word
 
     def forget(self, token: str) -> None:
-        """*token* has stopped waiting."""
+        """Forget *token*, which has stopped waiting."""
         self._waiting.pop(token, None)
         self._counted_on.pop(token, None)
 

@@ -22,7 +22,7 @@ MOST_KEPT = 10_000
 
 
 class BlockingNodes:
-    """All nodes, as threads see them."""
+    """The connections to all nodes, for threads."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class BlockingNodes:
     # --- the end -------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close all that nobody uses; what is in use is closed after that use."""
+        """Close the connections that are not in use; the others are closed after their use."""
         with self._mutex:
             self._closed = True
             idle, self._idle = self._idle, []

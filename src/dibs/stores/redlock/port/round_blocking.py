@@ -30,12 +30,12 @@ class ChannelSet:
         """Rounds whose grant was given back on other connections, while a node still owed an answer."""
 
     def wake(self) -> None:
-        """Read what came while nobody used it: answers that were late, and the end of connections."""
+        """Read what came while the set was not in use: late answers, and the end of connections."""
         if self._now() > self._idle_since + IDLE:
             self.listen(0.0)
 
     def rest(self) -> None:
-        """Nobody uses it from now on."""
+        """Note that the set is not in use from now on."""
         self._idle_since = self._now()
         while self._unwanted:
             asker = self._unwanted.pop()
@@ -43,7 +43,7 @@ class ChannelSet:
                 channel.take_back(asker)
 
     def unwanted(self, asker: Asker) -> None:
-        """From another thread: what *asker* has not heard yet must no longer be granted."""
+        """Let no open request of *asker* be granted any longer. Another thread calls this."""
         self._unwanted.append(asker)
 
     def ask_all(self, asker: Asker, call: NodeCall | PlainCommand, undo: NodeCall | None, *, behind: bool) -> None:
@@ -66,7 +66,7 @@ class ChannelSet:
         """Wait up to *seconds* until any node speaks, and hand on what it says."""
         for fd, _ in self._wait(seconds * 1000):
             channel = self._by_fd.get(fd)
-            if channel is not None:  # else it was given up in this very moment
+            if channel is not None:  # if not, it was given up at this very moment
                 channel.read()
 
     def owes(self, asker: Asker) -> bool:
@@ -74,7 +74,7 @@ class ChannelSet:
         return any(owed.to is asker for channel in self.channels for owed in channel.owed)
 
     def close(self) -> None:
-        """Close all, without a word: they may belong to the parent too."""
+        """Close our descriptors, and send nothing: the connections may be the parent's."""
         for channel in self.channels:
             channel.close()
         self._by_fd.clear()
@@ -115,7 +115,7 @@ class BlockingRound(Asker):
         return self.read(until)
 
     def read(self, until: float) -> NodeAnswer | None:
-        """What `next` does, as a plain function. A process that stood still reads what has come before it gives up."""
+        """What `next` does, as a plain function. A process that stood still reads before it gives up."""
         answers, left = self.answers, 1.0
         while not answers and left > 0:
             left = until - self._now()

@@ -16,7 +16,7 @@ OUTCOME = "a transaction of yours was sent, and the connection broke before its 
 
 
 class Condition(NamedTuple):
-    """The condition that the node of a lease is there, so that nobody else has the lock."""
+    """The condition that the node of a lease is there, so that no other client has the lock."""
 
     path: str
     """The node's path from the root of the ensemble's tree, whatever chroot the client has."""
