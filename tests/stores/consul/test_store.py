@@ -25,9 +25,9 @@ from dibs.errors import LeaseLost, LossReason, Misuse, NotAcquired, OutcomeUnkno
 from dibs.runtime import run
 from dibs.runtime.threads import ThreadRuntime
 from dibs.stores import open_store
-from dibs.stores.consul.lease import TOGETHER
 from dibs.stores.consul.options import options_from
 from dibs.stores.consul.port.agent import Agent
+from dibs.stores.consul.renewal import TOGETHER
 from dibs.stores.store import Ask, Busy, Grant, PartlyRenewed, Store
 from dibs.testing.contract import StoreContract
 from dibs.testing.proxy import FaultProxy

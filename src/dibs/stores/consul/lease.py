@@ -1,4 +1,4 @@
-"""How leases of Consul are kept: renewed together, handed over to another process, given back.
+"""What happens to a lease of Consul: it is handed over to another process, or given back.
 
 A lease that leaves its client, because another process resumes or renews it, moves to a session of its own: that of
 the client ends with the client. Moving is one transaction, so no other client can take the lock in between.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from enum import Enum
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Runtime
@@ -17,25 +16,13 @@ from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
 from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry
 from dibs.stores.consul.sessions import ConsulSession, ConsulSessions
-from dibs.stores.consul.txn import deleted, locked, packed, seconds, seen, unchanged, unlocked, unpacked
+from dibs.stores.consul.txn import deleted, locked, packed, unchanged, unlocked, unpacked
 from dibs.stores.consul.view import ConsulView
-from dibs.stores.store import Claim, RenewAnswer, settled
-
-TOGETHER = 31
-"""Leases that one transaction checks, with two operations for each; it has at most 64 in Consul."""
-
-
-class Moved(Enum):
-    """The key of a claim has another index: the lease has moved to a session of its own."""
-
-    MOVED = "moved"
-
-
-MOVED = Moved.MOVED
+from dibs.stores.store import Claim
 
 
 class ConsulLeases:
-    """Renews, hands over and gives back leases of one client, and those of others that it is asked for."""
+    """Hands over and gives back leases of one client, and those of others that it is asked for."""
 
     def __init__(
         self,
@@ -49,108 +36,14 @@ class ConsulLeases:
         self._agent, self._naming, self._runtime = agent, naming, runtime
         self._sessions, self._holdings, self._grants = sessions, holdings, grants
 
-    # --- renewing ------------------------------------------------------------------------------------------
-
-    async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
-        """One request for each session, and one for 31 leases: a session may outlive the key that it had locked."""
-        answers: dict[int, RenewAnswer] = {}
-        ours: dict[ConsulSession, list[int]] = {}
-        for place, claim in enumerate(claims):
-            holding = self._holdings.get(claim.token)
-            known = holding is not None and (holding.name, holding.fence) == (claim.name, claim.fence)
-            if holding is not None and known and claim.ttl <= holding.session.ttl:
-                ours.setdefault(holding.session, []).append(place)
-            else:
-                answers[place] = await self._one(claim, until)
-        for session, places in ours.items():
-            found = await self._of_session(session, [claims[place] for place in places], until)
-            answers.update(zip(places, found, strict=True))
-        return settled([answers[place] for place in range(len(claims))])
-
-    async def _of_session(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
-        try:
-            if not await self._sessions.renew(session, until):
-                return [self._holdings.reason(claim.token) or LossReason.SESSION_ENDED for claim in claims]
-            parts = [claims[i : i + TOGETHER] for i in range(0, len(claims), TOGETHER)]
-        except StoreUnavailable as error:
-            return [error] * len(claims)
-        answers: list[RenewAnswer] = []
-        for part in parts:
-            try:
-                answers += await self._checked(session, part, until)
-            except StoreUnavailable as error:
-                answers += [error] * len(part)
-        return answers
-
-    async def _checked(self, session: ConsulSession, claims: Sequence[Claim], until: float) -> list[RenewAnswer]:
-        """Read the keys and the evictions of all *claims* at once: a loss is told with its reason."""
-        keys = [self._naming.keys(claim.name) for claim in claims]
-        ops = [seen(key) for each in keys for key in (each.held, each.evicted)]
-        answer = await self._agent.read([seen(session.key), *ops], until - self._runtime.now())
-        found = {entry.key: entry for entry in answer} if isinstance(answer, list) else {}
-        if session.key not in found:  # a key that we may not read looks as if it were not there
-            await self._refuse_blindness(session, until)
-        answers = [self._told(claim, ConsulView.of(each, found)) for claim, each in zip(claims, keys, strict=True)]
-        await self._clear(session, [found.get(each.held) for each in keys], until)
-        return [await self._one(claims[i], until) if told is MOVED else told for i, told in enumerate(answers)]
-
-    def _told(self, claim: Claim, found: ConsulView) -> RenewAnswer | Moved:
-        """What the keys say of *claim*. If the lock is another client's, or free, that is a loss."""
-        held, holding = found.held_by(claim.token), self._holdings.get(claim.token)
-        if held is None:
-            return self._lost(claim.token, found)
-        if holding is None or held.modified != holding.index:
-            return MOVED
-        self._holdings.extend(holding, claim.ttl)
-        return None
-
-    async def _clear(self, session: ConsulSession, found: Sequence[Entry | None], until: float) -> None:
-        """Delete keys that our session has locked and another program has overwritten: they name no holder."""
-        for held in found:
-            if held is not None and held.session == session.id and not unpacked(held.value):
-                with contextlib.suppress(StoreUnavailable):
-                    ops = [unchanged(held.key, held.modified), deleted(held.key)]
-                    await self._agent.txn(ops, until - self._runtime.now())
-
-    async def _refuse_blindness(self, session: ConsulSession, until: float) -> None:
-        """Raise if we may not read the key of *session*: unlike a missing right to list, that is an error."""
-        await self._agent.read([unchanged(session.key, session.stamp)], until - self._runtime.now())
-
-    async def _one(self, claim: Claim, until: float) -> RenewAnswer:
-        """Renew a claim that is in no session of ours, or in one that is too short for it."""
-        try:
-            return await self._moved(claim, until)
-        except StoreUnavailable as error:
-            return error
-
-    async def _moved(self, claim: Claim, until: float) -> LossReason | None:
-        found = await self._grants.look(self._naming.keys(claim.name), until)
-        held = found.held_by(claim.token)
-        if held is None or found.fence != claim.fence:
-            return self._lost(claim.token, found)
-        if seconds(unpacked(held.value), "own") >= claim.ttl:
-            self._holdings.drop(claim.token)  # what we knew of it is out of date
-            alive = await self._agent.renew_session(held.session, until - self._runtime.now())
-            return None if alive else LossReason.TAKEN
-        return None if await self._move(claim, held, until) else self._lost(claim.token, found)
-
-    def _lost(self, token: str, found: ConsulView) -> LossReason:
-        reason = self._holdings.reason(token)  # what was told once stays
-        if reason is None:
-            reason = LossReason.EVICTED if found.was_evicted(token) else LossReason.TAKEN
-        holding = self._holdings.get(token)
-        if holding is not None:
-            self._holdings.lose(holding, reason)
-        return reason
-
     # --- handing over --------------------------------------------------------------------------------------
 
     async def detach(self, claim: Claim, until: float) -> None:
         """Move the lease to a session of its own, so that it outlives this client."""
         found = await self._grants.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
-        if held is None or not (unpacked(held.value).get("own") or await self._move(claim, held, until)):
-            self._lost(claim.token, found)
+        if held is None or not (unpacked(held.value).get("own") or await self.move(claim, held, until)):
+            self.lost(claim.token, found)
 
     async def attach(self, claim: Claim, who: dict[str, object], until: float) -> None:
         """Move the lease to a session of this client. *who* is shown as its holder."""
@@ -169,7 +62,7 @@ class ConsulLeases:
         self._holdings.add(ConsulHolding(claim.name, claim.token, keys, session, claim.fence, index), claim.ttl)
         await self.end_own(held, until)
 
-    async def _move(self, claim: Claim, held: Entry, until: float) -> bool:
+    async def move(self, claim: Claim, held: Entry, until: float) -> bool:
         """Move the lease on the key *held* to a session of its own; False if it has changed."""
         own = await self._sessions.own(claim.ttl, until)
         value = packed(**{**unpacked(held.value), "own": claim.ttl})
@@ -232,7 +125,7 @@ class ConsulLeases:
             known = self._holdings.drop(token)
             reason = LossReason.EVICTED if found.was_evicted(token) else reason
             if known is not None:
-                await self._clear(known.session, [found.held], until)
+                await self.clear(known.session, [found.held], until)
             if known is not None and known.session.ended:
                 reason = LossReason.SESSION_ENDED
             return self._holdings.reason(token) or reason
@@ -248,3 +141,23 @@ class ConsulLeases:
         if unpacked(held.value).get("own"):
             with contextlib.suppress(StoreUnavailable):
                 await self._agent.destroy_session(held.session, until - self._runtime.now())
+
+    # --- what has ended ------------------------------------------------------------------------------------
+
+    def lost(self, token: str, found: ConsulView) -> LossReason:
+        """Note that *token* does not hold its lock, as the keys *found* tell, and return why."""
+        reason = self._holdings.reason(token)  # what was told once stays
+        if reason is None:
+            reason = LossReason.EVICTED if found.was_evicted(token) else LossReason.TAKEN
+        holding = self._holdings.get(token)
+        if holding is not None:
+            self._holdings.lose(holding, reason)
+        return reason
+
+    async def clear(self, session: ConsulSession, found: Sequence[Entry | None], until: float) -> None:
+        """Delete keys that our session has locked and another program has overwritten: they name no holder."""
+        for held in found:
+            if held is not None and held.session == session.id and not unpacked(held.value):
+                with contextlib.suppress(StoreUnavailable):
+                    ops = [unchanged(held.key, held.modified), deleted(held.key)]
+                    await self._agent.txn(ops, until - self._runtime.now())

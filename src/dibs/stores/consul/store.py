@@ -1,7 +1,7 @@
 """Grants leases from Consul: a key that is locked for a session, and one transaction for each step.
 
-How a lock is taken is in `grant`, how it is kept in `lease`, the sessions that it belongs to are in `sessions`, and its
-keys in `keys`.
+How a lock is taken is in `grant`, how it is kept in `renewal` and `lease`, the sessions that it belongs to are in
+`sessions`, and its keys in `keys`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.lease import ConsulLeases
 from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, options_from, token_from
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
+from dibs.stores.consul.renewal import ConsulRenewals
 from dibs.stores.consul.sessions import ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
 from dibs.stores.consul.view import by_name, evicted_tokens, view
@@ -99,6 +100,9 @@ class ConsulStore(Store):
         self._holdings = ConsulHoldings(runtime, self._give_up)
         self._grants = ConsulGrants(self._agent, self._naming, runtime, self._sessions, self._holdings)
         self._leases = ConsulLeases(self._agent, self._naming, runtime, self._sessions, self._holdings, self._grants)
+        self._renewals = ConsulRenewals(
+            self._agent, self._naming, runtime, self._sessions, self._holdings, self._grants, self._leases
+        )
         self._sessions.on_end = self._holdings.lose_all_of
         self.shortest_ttl = options.min_ttl  # type: ignore[misc] # the server's, which differs
 
@@ -108,7 +112,7 @@ class ConsulStore(Store):
 
     async def renew(self, claims: Sequence[Claim], within: float) -> list[LossReason | None]:
         """One request for each session, and one for 31 leases."""
-        return await self._leases.renew(claims, self._runtime.now() + within)
+        return await self._renewals.renew(claims, self._runtime.now() + within)
 
     async def release(self, name: str, token: str, within: float) -> LossReason | None:
         """One transaction: delete the key of the lock, or of the ticket."""

@@ -27,7 +27,7 @@ SAID: dict[int | bytes, LossReason | None] = {
 """What the script says of one lock."""
 
 
-class Renewals:
+class RedisRenewals:
     """The renewals of one store."""
 
     def __init__(self, route: Route, naming: RedisNaming, runtime: Runtime, shares: RedisShares) -> None:

@@ -25,7 +25,7 @@ from dibs.stores.redis.port.router import Route
 from dibs.stores.redis.port.source import RedisSource, from_client, from_url
 from dibs.stores.redis.port.subscriptions import POLL, Subscriptions
 from dibs.stores.redis.records import RedisRecords
-from dibs.stores.redis.renewal import Renewals
+from dibs.stores.redis.renewal import RedisRenewals
 from dibs.stores.redis.scripts import ATTACH, EVICT, GRANT, RELEASE, SHOW, hinting, marking
 from dibs.stores.redis.shares import RedisShares, sharing
 from dibs.stores.store import Ask, Busy, Claim, Grant
@@ -83,7 +83,7 @@ class RedisStore(RecordStore):
         self._release_script, self._marking_script, self._evict_script = scripts
         self._doubts = Doubts()
         self._shares = RedisShares(self._route, self._naming, runtime, sharded=sharded)
-        self._renewals = Renewals(self._route, self._naming, runtime, self._shares)
+        self._renewals = RedisRenewals(self._route, self._naming, runtime, self._shares)
         self._records = RedisRecords(self._route, self._naming, runtime, self._min_replicas, self._shown)
         self._contended: dict[str, str] = {}  # names whose last ask with a ticket was refused, to its token
         self._heads: dict[Any, tuple[bytes, bytes]] = {}  # key and beginning of commands that were sent before

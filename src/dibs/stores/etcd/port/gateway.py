@@ -67,7 +67,7 @@ class EtcdRefused(StoreUnavailable):
         return type(self), (self.store, self.problem, self.code)
 
 
-class Error(NamedTuple):
+class EtcdError(NamedTuple):
     """An error in an answer of the gateway."""
 
     code: int
@@ -133,7 +133,9 @@ class Etcd:
     def __str__(self) -> str:
         return str(self._http)
 
-    async def _ask(self, method: str, data: bytes, until: float, ordering_key: str) -> tuple[HttpAnswer, Error | None]:
+    async def _ask(
+        self, method: str, data: bytes, until: float, ordering_key: str
+    ) -> tuple[HttpAnswer, EtcdError | None]:
         request = HttpRequest("POST", f"/v3/{method}", data, self._auth)
         answer = await self._http.request(request, until - self._now(), again=True, ordering_key=ordering_key)
         return answer, _error(answer)
@@ -193,7 +195,7 @@ def _cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
     return OutcomeUnknown(answer.server, error.message) if error.code in UNCERTAIN else None
 
 
-def _error(answer: HttpAnswer) -> Error | None:
+def _error(answer: HttpAnswer) -> EtcdError | None:
     """The error in *answer*; None if it has none. A keepalive has its errors inside a stream, with status 200."""
     if answer.status == 200 and not answer.body.startswith(b'{"error"'):
         return None
@@ -202,7 +204,7 @@ def _error(answer: HttpAnswer) -> Error | None:
         return None
     inner = told["error"] if isinstance(told["error"], dict) else told
     code = inner.get("grpc_code") or inner.get("code") or Code.UNKNOWN
-    return Error(int(code), str(inner.get("message") or told["error"]))
+    return EtcdError(int(code), str(inner.get("message") or told["error"]))
 
 
 def _body(answer: HttpAnswer) -> EtcdJson:
@@ -212,11 +214,11 @@ def _body(answer: HttpAnswer) -> EtcdJson:
     return {**told, "repeated": True} if answer.repeated else told
 
 
-def _is_about_the_token(error: Error) -> bool:
+def _is_about_the_token(error: EtcdError) -> bool:
     return error.code == Code.UNAUTHENTICATED or any(text in error.message for text in NO_TOKEN)
 
 
-def _refused(server: str, error: Error) -> StoreUnavailable:
+def _refused(server: str, error: EtcdError) -> StoreUnavailable:
     if error.code in UNCERTAIN:
         return OutcomeUnknown(server, error.message)
     advice = WHAT_TO_DO.get(error.code)
