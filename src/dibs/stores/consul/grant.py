@@ -9,15 +9,17 @@ lock and deletes that ticket.
 
 from __future__ import annotations
 
-from dibs.errors import LossReason, Misuse, OutcomeUnknown, StoreUnavailable
+from dibs.errors import Misuse, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Runtime
-from dibs.stores.consul.attempt import STAMP, TURN, ConsulAttempt, opened
+from dibs.stores.consul.attempt import STAMP, TURN, ConsulAttempt
 from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
-from dibs.stores.consul.keys import ConsulKeys, ConsulNaming
+from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry, Op
+from dibs.stores.consul.reading import ConsulReader
 from dibs.stores.consul.sessions import ConsulSession, ConsulSessions
-from dibs.stores.consul.txn import deleted, seconds, seen, unchanged, unpacked
-from dibs.stores.consul.view import ENDLESS, ConsulView, view
+from dibs.stores.consul.txn import seconds, seen, unpacked
+from dibs.stores.consul.view import ConsulView, view
+from dibs.stores.consul.waiting import ConsulWaiters
 from dibs.stores.store import Ask, Busy, Grant
 
 PATIENCE = 0.5
@@ -42,27 +44,29 @@ REMEMBERED = 4096
 
 
 class ConsulGrants:
-    """Asks for locks, and waits for them, on behalf of one client."""
+    """Asks for locks on behalf of one client."""
 
     def __init__(
-        self, agent: Agent, naming: ConsulNaming, runtime: Runtime, sessions: ConsulSessions, holdings: ConsulHoldings
+        self,
+        agent: Agent,
+        naming: ConsulNaming,
+        runtime: Runtime,
+        sessions: ConsulSessions,
+        holdings: ConsulHoldings,
+        waiting: ConsulWaiters,
+        reader: ConsulReader,
     ) -> None:
         self._agent, self._naming, self._runtime = agent, naming, runtime
-        self._sessions, self._holdings = sessions, holdings
+        self._sessions, self._holdings, self._waiting, self._reader = sessions, holdings, waiting, reader
         self.begin()
 
     def begin(self) -> None:
-        """Forget all asks: at the start, and in a forked child."""
-        self._attempts: dict[str, ConsulAttempt] = {}
+        """Remember nothing of any name: at the start, and in a forked child."""
         self._contended: set[str] = set()
         self._free_since: dict[str, float] = {}
         self._delays: dict[
             str, float
         ] = {}  # until when the lock-delay would run if the session of the holder ended now
-
-    def get(self, token: str) -> ConsulAttempt | None:
-        """The ask of *token*, if it has, or may have, anything at the server."""
-        return self._attempts.get(token)
 
     def queue_at_once(self, name: str) -> bool:
         """Whether the last ask for *name* with a ticket had to wait."""
@@ -71,71 +75,15 @@ class ConsulGrants:
     async def grant(self, ask: Ask, until: float) -> Grant | Busy:
         """Take the lock, or a ticket, or learn who has it."""
         self._holdings.watch()
-        attempt = self._attempts.get(ask.token) or ConsulAttempt(ask, self._naming.keys(ask.name))
-        self._attempts[ask.token] = attempt
+        attempt = self._waiting.attempts.get(ask.token) or ConsulAttempt(ask, self._naming.keys(ask.name))
+        self._waiting.attempts[ask.token] = attempt
         attempt.ask = ask
         try:
             return await self._rounds(attempt, until)
         except (StoreUnavailable, Misuse):
             if not attempt.ticket and not attempt.unsure:
-                self._attempts.pop(ask.token, None)
+                self._waiting.attempts.pop(ask.token, None)
             raise
-
-    async def wait(self, ask: Ask, within: float) -> None:
-        """Wait until the ticket before ours is gone, or the lock is free if we are the first."""
-        until, attempt = self._runtime.now() + within, self._attempts.get(ask.token)
-        if attempt is None or attempt.watched is None or attempt.session is None:
-            await self._runtime.sleep(within)
-            return
-        if await self._sessions.ready(ask.ttl, until) is attempt.session:
-            left = min(until - self._runtime.now(), ask.ttl / 2)  # then the session has to be renewed
-            watched = attempt.watched
-            over = left > 0 and await self._agent.watch(watched.key, watched.modified, left)
-            attempt.called = over and watched.key == attempt.keys.held
-
-    async def give_up(self, attempt: ConsulAttempt, until: float) -> LossReason | None:
-        """Delete our ticket, and give back a lock that was taken without our knowing; None if there was one."""
-        session, keys, token = attempt.session, attempt.keys, attempt.ask.token
-        if session is None or session.ended:
-            self._attempts.pop(token, None)
-            return LossReason.TAKEN
-        ops = [deleted(attempt.key), seen(keys.all)]
-        answer = await (
-            self._sessions.restamp(session, until, *ops)
-            if attempt.unsure
-            else self._agent.txn(ops, until - self._runtime.now(), ordering_key=token, again=True)
-        )
-        found = view(keys, answer) if isinstance(answer, list) else None
-        reason: LossReason | None = LossReason.TAKEN
-        if found is not None and (mine := found.held_by(token)) is not None:
-            ops = [unchanged(keys.held, mine.modified), deleted(keys.held)]
-            if not isinstance(await self._agent.txn(ops, until - self._runtime.now()), ConsulRefusal):
-                reason = None
-        elif found is not None and not found.tickets and found.waits is not None:
-            await self._agent.txn(opened(keys, found.waits.modified), until - self._runtime.now())
-        self._attempts.pop(token, None)
-        return reason
-
-    async def close(self) -> None:
-        """Delete all tickets: they end with their session, but the waiters behind need not wait for that."""
-        until = self._runtime.now() + PATIENCE
-        for attempt in list(self._attempts.values()):
-            try:
-                await self.give_up(attempt, until)
-            except StoreUnavailable:
-                return
-
-    async def stuck(self, found: ConsulView, until: float) -> str:
-        """Why a lock of another program does not end by itself, and how to remove it; empty if it ends, or is ours."""
-        session = found.foreign
-        if session and await self._agent.never_ends(session, max(0.01, until - self._runtime.now())):
-            return ENDLESS.format(session)
-        return ""
-
-    async def look(self, keys: ConsulKeys, until: float) -> ConsulView:
-        """Read all keys of one name."""
-        answer = await self._agent.read([seen(keys.all)], until - self._runtime.now())
-        return view(keys, [] if isinstance(answer, ConsulRefusal) else answer)
 
     # --- one round -----------------------------------------------------------------------------------------
 
@@ -157,7 +105,7 @@ class ConsulGrants:
             found = await self._found(attempt, session, until)
             if found is not None and (delayed or not self._may_take(attempt, found)):
                 break
-        stuck = await self.stuck(found, until) if found is not None else ""
+        stuck = await self._reader.stuck(found, until) if found is not None else ""
         return self._had(attempt, session, found) or self._busy(attempt, found, delayed, stuck)
 
     async def _first_look(self, attempt: ConsulAttempt, until: float) -> ConsulView | None:
@@ -166,7 +114,7 @@ class ConsulGrants:
         if attempt.unsure and attempt.session is not None:
             return await self._resolved(attempt, attempt.session, until)
         if attempt.ticket and not called:
-            return await self.look(attempt.keys, until)
+            return await self._reader.look(attempt.keys, until)
         return None
 
     async def _resolved(self, attempt: ConsulAttempt, session: ConsulSession, until: float) -> ConsulView | None:
@@ -233,7 +181,7 @@ class ConsulGrants:
     async def _found(self, attempt: ConsulAttempt, session: ConsulSession, until: float) -> ConsulView | None:
         """Read the keys, and take a ticket first if the ask queues; None if our session does not allow that."""
         if not attempt.ask.queue or attempt.ticket:
-            return await self.look(attempt.keys, until)
+            return await self._reader.look(attempt.keys, until)
         stamp = session.stamp
         answer = await self._send(attempt, attempt.queueing(session, self._runtime.pid()), until)
         if isinstance(answer, ConsulRefusal):
@@ -250,7 +198,7 @@ class ConsulGrants:
         self._forget(ask.name)
         if attempt.ticket == 0:
             self._contended.discard(ask.name)
-        self._attempts.pop(ask.token, None)
+        self._waiting.attempts.pop(ask.token, None)
         if self._holdings.get(ask.token) is None:
             self._holdings.add(ConsulHolding(ask.name, ask.token, attempt.keys, session, fence, index), ask.ttl)
         return Grant(fence, ask.ttl)
@@ -258,7 +206,7 @@ class ConsulGrants:
     def _busy(self, attempt: ConsulAttempt, found: ConsulView | None, delayed: bool, stuck: str) -> Busy:
         ask, now = attempt.ask, self._runtime.now()
         if not attempt.ticket and not attempt.unsure:
-            self._attempts.pop(ask.token, None)
+            self._waiting.attempts.pop(ask.token, None)
         if found is None:
             return Busy(None, DELAY_LOOK)
         if ask.queue:

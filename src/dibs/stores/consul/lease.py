@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.runtime import Runtime
-from dibs.stores.consul.grant import ConsulGrants
 from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
 from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, Entry
+from dibs.stores.consul.reading import ConsulReader
 from dibs.stores.consul.sessions import ConsulSession, ConsulSessions
 from dibs.stores.consul.txn import deleted, locked, packed, unchanged, unlocked, unpacked
 from dibs.stores.consul.view import ConsulView
+from dibs.stores.consul.waiting import ConsulWaiters
 from dibs.stores.store import Claim
 
 
@@ -31,16 +32,17 @@ class ConsulLeases:
         runtime: Runtime,
         sessions: ConsulSessions,
         holdings: ConsulHoldings,
-        grants: ConsulGrants,
+        waiting: ConsulWaiters,
+        reader: ConsulReader,
     ) -> None:
         self._agent, self._naming, self._runtime = agent, naming, runtime
-        self._sessions, self._holdings, self._grants = sessions, holdings, grants
+        self._sessions, self._holdings, self._waiting, self._reader = sessions, holdings, waiting, reader
 
     # --- handing over --------------------------------------------------------------------------------------
 
     async def detach(self, claim: Claim, until: float) -> None:
         """Move the lease to a session of its own, so that it outlives this client."""
-        found = await self._grants.look(self._naming.keys(claim.name), until)
+        found = await self._reader.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
         if held is None or not (unpacked(held.value).get("own") or await self.move(claim, held, until)):
             self.lost(claim.token, found)
@@ -49,7 +51,7 @@ class ConsulLeases:
         """Move the lease to a session of this client. *who* is shown as its holder."""
         keys = self._naming.keys(claim.name)
         session = await self._sessions.ready(claim.ttl, until)
-        found = await self._grants.look(keys, until)
+        found = await self._reader.look(keys, until)
         held = found.held_by(claim.token)
         if held is None:
             return  # the next renewal says so
@@ -93,9 +95,9 @@ class ConsulLeases:
         if holding is not None and refused is None:
             self._holdings.drop(token)
             return None
-        attempt = self._grants.get(token)
+        attempt = self._waiting.get(token)
         if attempt is not None:
-            return await self._grants.give_up(attempt, until)
+            return await self._waiting.give_up(attempt, until)
         try:
             return await self._release_other(name, token, until)
         except StoreUnavailable:
@@ -119,7 +121,7 @@ class ConsulLeases:
 
     async def _release_other(self, name: str, token: str, until: float) -> LossReason | None:
         """Give back a grant that we do not know, or whose key has changed."""
-        found = await self._grants.look(self._naming.keys(name), until)
+        found = await self._reader.look(self._naming.keys(name), until)
         held, reason = found.held_by(token), LossReason.TAKEN
         if held is None:
             known = self._holdings.drop(token)

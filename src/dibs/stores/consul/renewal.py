@@ -7,11 +7,11 @@ from enum import Enum
 
 from dibs.errors import LossReason, StoreUnavailable
 from dibs.runtime import Runtime
-from dibs.stores.consul.grant import ConsulGrants
 from dibs.stores.consul.holdings import ConsulHoldings
 from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.lease import ConsulLeases
 from dibs.stores.consul.port.agent import Agent
+from dibs.stores.consul.reading import ConsulReader
 from dibs.stores.consul.sessions import ConsulSession, ConsulSessions
 from dibs.stores.consul.txn import seconds, seen, unchanged, unpacked
 from dibs.stores.consul.view import ConsulView
@@ -40,11 +40,11 @@ class ConsulRenewals:
         runtime: Runtime,
         sessions: ConsulSessions,
         holdings: ConsulHoldings,
-        grants: ConsulGrants,
+        reader: ConsulReader,
         leases: ConsulLeases,
     ) -> None:
         self._agent, self._naming, self._runtime = agent, naming, runtime
-        self._sessions, self._holdings, self._grants, self._leases = sessions, holdings, grants, leases
+        self._sessions, self._holdings, self._reader, self._leases = sessions, holdings, reader, leases
 
     async def renew(self, claims: Sequence[Claim], until: float) -> list[LossReason | None]:
         """One request for each session, and one for 31 leases: a session may outlive the key that it had locked."""
@@ -111,7 +111,7 @@ class ConsulRenewals:
             return error
 
     async def _moved(self, claim: Claim, until: float) -> LossReason | None:
-        found = await self._grants.look(self._naming.keys(claim.name), until)
+        found = await self._reader.look(self._naming.keys(claim.name), until)
         held = found.held_by(claim.token)
         if held is None or found.fence != claim.fence:
             return self._leases.lost(claim.token, found)

@@ -20,23 +20,20 @@ from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.lease import ConsulLeases
 from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, options_from, token_from
 from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
+from dibs.stores.consul.reading import ConsulReader
 from dibs.stores.consul.renewal import ConsulRenewals
 from dibs.stores.consul.sessions import ConsulSessions
-from dibs.stores.consul.txn import deleted, locked, packed, seen, unchanged, written
-from dibs.stores.consul.view import by_name, evicted_tokens, view
+from dibs.stores.consul.txn import deleted, packed, unchanged, written
+from dibs.stores.consul.view import evicted_tokens
+from dibs.stores.consul.waiting import ConsulWaiters
 from dibs.stores.guarantees import Ability, Bound, Effect, Guarantees, Promise
 from dibs.stores.store import Ask, Busy, Claim, Grant, Store
 
 ROOT = "dibs"
 """The prefix of all keys, unless the URL has a path."""
 
-NO_SESSION = "00000000-0000-0000-0000-000000000000"
-"""The id of no session: an ask with it is refused, and the refusal says whether a lock-delay runs."""
-
 REMEMBERED = 20
 """The evicted grants of each name that are remembered, so that their holders can be told."""
-
-CLOSED = "the session of the last holder ended, and Consul keeps the lock closed for its lock-delay"
 
 
 def open_url(url: str, namespace: str, runtime: Runtime) -> ConsulStore:
@@ -98,11 +95,12 @@ class ConsulStore(Store):
         self._agent = Agent(source, runtime, token_from(source.password), options.datacenter)
         self._sessions = ConsulSessions(self._agent, self._naming, runtime, options)
         self._holdings = ConsulHoldings(runtime, self._give_up)
-        self._grants = ConsulGrants(self._agent, self._naming, runtime, self._sessions, self._holdings)
-        self._leases = ConsulLeases(self._agent, self._naming, runtime, self._sessions, self._holdings, self._grants)
-        self._renewals = ConsulRenewals(
-            self._agent, self._naming, runtime, self._sessions, self._holdings, self._grants, self._leases
-        )
+        self._reader = ConsulReader(self._agent, self._naming, runtime)
+        self._waiting = ConsulWaiters(self._agent, runtime, self._sessions)
+        shared = (self._agent, self._naming, runtime, self._sessions, self._holdings)
+        self._grants = ConsulGrants(*shared, self._waiting, self._reader)
+        self._leases = ConsulLeases(*shared, self._waiting, self._reader)
+        self._renewals = ConsulRenewals(*shared, self._reader, self._leases)
         self._sessions.on_end = self._holdings.lose_all_of
         self.shortest_ttl = options.min_ttl  # type: ignore[misc] # the server's, which differs
 
@@ -120,7 +118,7 @@ class ConsulStore(Store):
 
     async def wait(self, ask: Ask, busy: Busy, within: float) -> None:
         """A blocking query on the ticket before ours, or on the lock."""
-        await self._grants.wait(ask, within)
+        await self._waiting.wait(ask, within)
 
     def queue_at_once(self, name: str) -> bool:
         """Whether the last ask for *name* with a ticket had to wait."""
@@ -129,7 +127,7 @@ class ConsulStore(Store):
     async def evict(self, name: str, fence: int, reason: str, within: float) -> bool:
         """Look who holds the lock, then one transaction: if that is still so, delete the key and note the eviction."""
         until, keys = self._runtime.now() + within, self._naming.keys(name)
-        found = await self._grants.look(keys, until)
+        found = await self._reader.look(keys, until)
         holder, held = found.holder(name), found.held
         if holder is None or held is None or holder.fence != fence:
             return False
@@ -144,22 +142,11 @@ class ConsulStore(Store):
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """Read all keys of the names that begin with *prefix*, in one request."""
-        until = self._runtime.now() + within
-        entries = await self._agent.read([seen(self._naming.under(prefix))], within)
-        found = by_name([] if isinstance(entries, ConsulRefusal) else entries, self._naming.name)
-        views = {name: view(self._naming.keys(name), group) for name, group in found.items()}
-        stuck = {name: await self._grants.stuck(each, until) for name, each in views.items()}
-        holders = [views[name].holder(name, stuck[name]) for name in sorted(views)]
-        return [holder for holder in holders if holder is not None]
+        return await self._reader.holders(prefix, self._runtime.now() + within)
 
     async def show(self, name: str, within: float) -> LockState:
         """Read all keys of *name*. An ask that is always refused tells whether a lock-delay runs."""
-        until, keys = self._runtime.now() + within, self._naming.keys(name)
-        found, closed = await self._grants.look(keys, until), False
-        if found.is_free:
-            answer = await self._agent.txn([locked(keys.held, NO_SESSION, b"")], until - self._runtime.now())
-            closed = isinstance(answer, ConsulRefusal) and answer.by_delay
-        return found.state(name, (CLOSED,) if closed else (), await self._grants.stuck(found, until))
+        return await self._reader.show(name, self._runtime.now() + within)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Move the lease to a session of this client, and write this process into the value."""
@@ -187,14 +174,14 @@ class ConsulStore(Store):
     async def close(self) -> None:
         """Delete our tickets, end our sessions, and close the connections."""
         await self._holdings.close()
-        await self._grants.close()
+        await self._waiting.close()
         await self._sessions.close()
         await self._agent.close()
 
     def forked(self) -> None:
         """Forget sessions, grants and connections: they are the parent's."""
         self._agent.forked()
-        for part in (self._sessions, self._holdings, self._grants):
+        for part in (self._sessions, self._holdings, self._waiting, self._grants):
             part.begin()
 
     def __repr__(self) -> str:

@@ -124,7 +124,7 @@ def take(keys: EtcdKeys, own: str, mark: str, value: str, lease: int, *, again: 
 
 
 def queue(keys: EtcdKeys, own: str, mark: str, value: str, leases: EtcdLeaseIds, *, called: bool) -> EtcdJson:
-    """Take the lock if it is free, or a ticket if we have none; answer who has the lock.
+    """Take the lock if it is free, or a ticket if we have none; read the holder.
 
     A waiter that was *called* has a ticket, and is likely to be the first: its key goes under the lease for holding,
     with a new *value*, which says since when.

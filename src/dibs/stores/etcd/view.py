@@ -41,14 +41,14 @@ class EtcdView:
         queue = etcd_queue(pairs, self._naming)
         record = values.read_evicted(noted[0].value) if noted else None
         eviction = record.eviction if record else None
-        broken = eviction.fence if eviction else 0
+        evicted = eviction.fence if eviction else 0
         left = await self._expiries(queue.holders, until)
         holders = tuple(self._person(name, pair, pair.created, left[pair.lease]) for pair in queue.holders)
         waiting = tuple(self._person(name, pair, 0, None) for pair in queue.waiters)
         if not holders:
-            return LockState(name, broken, None, (), eviction)
+            return LockState(name, evicted, None, (), eviction)
         sharing = holders if holders[0].share else ()
-        remarks, last = (FORGETS,) if sharing else (), max(holders[-1].fence, broken)
+        remarks, last = (FORGETS,) if sharing else (), max(holders[-1].fence, evicted)
         return LockState(name, last, holders[0], waiting, eviction, remarks, sharing)
 
     def _person(self, name: str, pair: Pair, fence: int, expires_in: float | None) -> Holder:

@@ -225,7 +225,7 @@ for _, token in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
 end
 return 0
 """)
-"""lock queue tickets evicted ends shares; fence, user and reason of the eviction."""
+"""lock queue tickets evicted ends parts; fence, user and reason of the eviction."""
 
 RENEW = Script(f"""
 local lock, ends, parts = KEYS[1], KEYS[2], KEYS[3]
