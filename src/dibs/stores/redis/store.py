@@ -26,8 +26,9 @@ from dibs.stores.redis.port.source import RedisSource, from_client, from_url
 from dibs.stores.redis.port.subscriptions import POLL, Subscriptions
 from dibs.stores.redis.records import RedisRecords
 from dibs.stores.redis.renewal import RedisRenewals
-from dibs.stores.redis.scripts import ATTACH, EVICT, GRANT, RELEASE, SHOW, hinting, marking
-from dibs.stores.redis.shares import RedisShares, sharing
+from dibs.stores.redis.scripts import ATTACH, EVICT, GRANT, RELEASE, hinting, marking
+from dibs.stores.redis.shares import RedisShares
+from dibs.stores.redis.view import RedisView
 from dibs.stores.store import Ask, Busy, Claim, Grant
 
 REMEMBERED = 4096
@@ -83,6 +84,7 @@ class RedisStore(RecordStore):
         self._release_script, self._marking_script, self._evict_script = scripts
         self._doubts = Doubts()
         self._shares = RedisShares(self._route, self._naming, runtime, sharded=sharded)
+        self._view = RedisView(self._route, self._naming)
         self._renewals = RedisRenewals(self._route, self._naming, runtime, self._shares)
         self._records = RedisRecords(self._route, self._naming, runtime, self._min_replicas, self._shown)
         self._contended: dict[str, str] = {}  # names whose last ask with a ticket was refused, to its token
@@ -202,46 +204,11 @@ class RedisStore(RecordStore):
 
     async def holders(self, prefix: str, within: float) -> list[Holder]:
         """The holders of all names that begin with *prefix*, found by scanning the keys."""
-        found = list[Holder]()
-        for key, (value, left, now_us) in (await self._route.scan(self._naming.pattern(prefix), within)).items():
-            name = self._naming.name(key)
-            foreign = value is None or values.read_value(value) is None
-            if name is None or left == values.GONE or (self._naming.raw and foreign):
-                continue  # not ours; gone meanwhile; other data, where we share the keys of a program
-            if value is None:
-                found.append(values.no_string(name, key, now_us))
-            elif value.startswith(values.SEVERAL):
-                found += await self._sharing(name, within) or [values.holder(name, key, value, now_us, left)]
-            else:
-                found.append(values.holder(name, key, value, now_us, left))
-        return sorted(found)
-
-    async def _sharing(self, name: str, within: float) -> list[Holder]:
-        """The holders that share *name*; none if another program has put something there that we cannot read."""
-        try:
-            return list((await self.show(name, within)).sharing)
-        except StoreUnavailable as error:
-            if "WRONGTYPE" in error.problem:
-                return []
-            raise
+        return await self._view.holders(prefix, within)
 
     async def show(self, name: str, within: float) -> LockState:
         """All that is known of *name*, by one script."""
-        keys = self._naming.keys(name)
-        reply = await self._route.call(keys.lock, SHOW, SHOW.call(keys), within)
-        now_text, value, left, fence, queue, tickets, evicted, ends, shares = reply
-        now_us, facts = int(now_text), dict(zip(tickets[::2], tickets[1::2], strict=True))
-        waiting = [
-            values.waiting(name, facts[token], since, token)
-            for token, since in zip(queue[::2], queue[1::2], strict=True)
-            if token in facts and values.still_counts(facts[token], now_us)
-        ]
-        several = sharing(name, now_us, ends, shares) if value and value.startswith(values.SEVERAL) else ()
-        holder = None if value is None else values.holder(name, keys.lock, value, now_us, left)
-        last = int(fence) if fence and values.is_number(fence) else 0
-        return LockState(
-            name, last, several[0] if several else holder, tuple(waiting), values.eviction(evicted), sharing=several
-        )
+        return await self._view.show(name, within)
 
     async def attach(self, claim: Claim, note: str, within: float) -> None:
         """Write this process and *note* into the value, as its holder."""
