@@ -129,6 +129,21 @@ async def test_a_cancel_after_the_answer_does_not_undo_it() -> None:
     assert (await client.post()).replayed
 
 
+def cut_off_in_its_last_send(entered: asyncio.Event, go_on: asyncio.Event) -> Callable[..., Awaitable[None]]:
+    """An application whose last send is cancelled once *entered* is set; what it waits for goes on with *go_on*."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        last = asyncio.ensure_future(send(part()))
+        await entered.wait()
+        last.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+
+    return application
+
+
 @in_a_loop
 async def test_a_send_that_is_cut_off_while_it_records_is_made_up_for() -> None:
     """An application that does not wait for its last part to be sent has answered all the same."""
@@ -143,16 +158,7 @@ async def test_a_send_that_is_cut_off_while_it_records_is_made_up_for() -> None:
 
     wire.spoil("finish", slow)
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await send(START)
-        last = asyncio.ensure_future(send(part()))
-        await entered.wait()
-        last.cancel()
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await last
-
-    client.door._app = application
+    client.door._app = cut_off_in_its_last_send(entered, go_on)
     response = await client.post()
     assert (response.status, response.body, response.complete) == (201, b"charged", True)
     assert (await client.post()).replayed
@@ -351,16 +357,7 @@ async def test_a_send_that_is_cut_off_while_it_finds_the_lease_lost_sends_nothin
 
     wire.spoil("finish", evicted)
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await send(START)
-        last = asyncio.ensure_future(send(part()))
-        await entered.wait()
-        last.cancel()
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await last
-
-    client.door._app = application
+    client.door._app = cut_off_in_its_last_send(entered, go_on)
     response = await client.post()
     assert (response.status, response.complete) == (409, True)
 
