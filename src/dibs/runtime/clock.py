@@ -1,4 +1,4 @@
-"""The clock that deadlines are measured on: it counts suspend, and no step of the wall clock moves it."""
+"""The clocks: one for deadlines, which counts suspend and which nobody can set, and one for people."""
 
 from __future__ import annotations
 
@@ -14,3 +14,6 @@ boot_time: Callable[[], float] = (
 `time.monotonic` stands still on Linux while a laptop sleeps, and the server's clock does not: a lease would look valid
 after it ended. macOS has no CLOCK_BOOTTIME, and its monotonic clock stops in sleep too: see docs/guarantees.
 """
+
+wall_clock: Callable[[], float] = time.time
+"""Unix time by the clock of this machine, for what people read. Nothing is decided by it: it may be set at any time."""

@@ -22,9 +22,9 @@ from dibs.guards import etcd as guarding
 from dibs.ports.http.source import Endpoint
 from dibs.ports.http.wire_blocking import BlockingDial, BlockingWire
 from dibs.runtime import run
+from dibs.runtime.clock import wall_clock
 from dibs.stores.etcd.leases import EtcdLeases
 from dibs.stores.etcd.port.gateway import Etcd
-from dibs.stores.etcd.port.gateway import wall_clock as etcd_wall_clock
 from dibs.stores.etcd.requests import TOGETHER
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.tickets import EtcdTickets
@@ -464,7 +464,7 @@ class TestTold(EtcdKind):
         waiter = world.begin(world.client().lock("a").acquire)
         await world.until(lambda: waiters_are(world, "a", 1))
         await world.sleep(0.05)
-        let_go_at = etcd_wall_clock()
+        let_go_at = wall_clock()
         await world.store.release("a", held.token, STEP)
         await waiter.result()
         holder = (await world.store.show("a", STEP)).holder

@@ -5,8 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dibs.holder import here
+from dibs.runtime.clock import wall_clock
 from dibs.stores.consul.keys import ConsulKeys
-from dibs.stores.consul.port.agent import Entry, Op, wall_clock
+from dibs.stores.consul.port.agent import Entry, Op
 from dibs.stores.consul.sessions import ConsulSession
 from dibs.stores.consul.txn import absent, deleted, locked, packed, seen, unchanged, written
 from dibs.stores.consul.view import ConsulView

@@ -14,12 +14,13 @@ from dibs.errors import LossReason, Misuse
 from dibs.holder import Holder, LockState, here, signature
 from dibs.ports.http.source import HttpSource, from_url
 from dibs.runtime import Runtime
+from dibs.runtime.clock import wall_clock
 from dibs.stores.consul.grant import ConsulGrants
 from dibs.stores.consul.holdings import ConsulHolding, ConsulHoldings
 from dibs.stores.consul.keys import ConsulNaming
 from dibs.stores.consul.lease import ConsulLeases
 from dibs.stores.consul.options import LONGEST_TTL, NAMES, ConsulOptions, options_from, token_from
-from dibs.stores.consul.port.agent import Agent, ConsulRefusal, wall_clock
+from dibs.stores.consul.port.agent import Agent, ConsulRefusal
 from dibs.stores.consul.reading import ConsulReader
 from dibs.stores.consul.renewal import ConsulRenewals
 from dibs.stores.consul.sessions import ConsulSessions

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from dibs.holder import Eviction, Holder, LockState, Person, eviction_of
+from dibs.runtime.clock import wall_clock
 from dibs.stores.consul.keys import ConsulKeys
-from dibs.stores.consul.port.agent import Entry, wall_clock
+from dibs.stores.consul.port.agent import Entry
 from dibs.stores.consul.txn import unpacked
 
 

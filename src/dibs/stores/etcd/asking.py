@@ -5,13 +5,14 @@ from __future__ import annotations
 from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import here
 from dibs.runtime import Runtime
+from dibs.runtime.clock import wall_clock
 from dibs.share import share_of
 from dibs.stores.doubt import MARKED_FOR
 from dibs.stores.etcd import requests, values
 from dibs.stores.etcd.attempt import EtcdAnswer, EtcdAttempt
 from dibs.stores.etcd.keeper import LeaseKeeper
 from dibs.stores.etcd.keys import EtcdNaming
-from dibs.stores.etcd.port.gateway import Code, Etcd, EtcdJson, EtcdRefused, wall_clock
+from dibs.stores.etcd.port.gateway import Code, Etcd, EtcdJson, EtcdRefused
 from dibs.stores.etcd.queue import Ahead, etcd_queue
 from dibs.stores.etcd.shares import EtcdShares
 from dibs.stores.etcd.tickets import EtcdTicket

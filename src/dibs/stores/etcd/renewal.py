@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dibs.errors import LossReason, OutcomeUnknown, StoreUnavailable
 from dibs.holder import here
 from dibs.runtime import Runtime
+from dibs.runtime.clock import wall_clock
 from dibs.stores.etcd import requests, values
 from dibs.stores.etcd.keeper import LeaseKeeper
 from dibs.stores.etcd.keys import EtcdNaming
 from dibs.stores.etcd.leases import EtcdLease, EtcdLeaseGone
-from dibs.stores.etcd.port.gateway import Etcd, EtcdJson, wall_clock
+from dibs.stores.etcd.port.gateway import Etcd, EtcdJson
 from dibs.stores.etcd.requests import Pair
 from dibs.stores.store import Claim, RenewAnswer, settled
 

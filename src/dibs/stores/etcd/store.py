@@ -13,11 +13,12 @@ from dibs.errors import LossReason, Misuse, StoreUnavailable
 from dibs.holder import Eviction, Holder, LockState, here, signature
 from dibs.ports.http.source import from_url
 from dibs.runtime import Runtime
+from dibs.runtime.clock import wall_clock
 from dibs.stores.etcd import requests, values
 from dibs.stores.etcd.asking import EtcdAsking
 from dibs.stores.etcd.keeper import LeaseKeeper
 from dibs.stores.etcd.keys import EtcdNaming
-from dibs.stores.etcd.port.gateway import Etcd, EtcdJson, EtcdRefused, wall_clock
+from dibs.stores.etcd.port.gateway import Etcd, EtcdJson, EtcdRefused
 from dibs.stores.etcd.queue import etcd_queue
 from dibs.stores.etcd.renewal import EtcdRenewals
 from dibs.stores.etcd.view import EtcdView

@@ -5,7 +5,6 @@ Any agent can be asked anything; it passes requests on to the leader of its data
 
 from __future__ import annotations
 
-import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -188,11 +187,6 @@ def cannot_serve(answer: HttpAnswer) -> StoreUnavailable | None:
     certain = answer.status == 429 or any(words in text for words in NOBODY_LEADS)
     kind = StoreUnavailable if certain else OutcomeUnknown
     return kind(answer.server, f"it answered {answer.status}: {text}")
-
-
-def wall_clock() -> float:
-    """Unix time, by the clock of this machine: Consul keeps no times."""
-    return time.time()
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:

@@ -8,7 +8,6 @@ of ours may be sent again, so it goes to the next server.
 from __future__ import annotations
 
 import json
-import time
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,9 +19,6 @@ from dibs.ports.http.source import HttpSource
 from dibs.runtime import Runtime
 
 EtcdJson = dict[str, Any]
-
-wall_clock = time.time
-"""The clock of this machine. Its times are only shown to people; etcd tells none."""
 
 
 class Code(IntEnum):
